@@ -1,1 +1,33 @@
+"""Options and facts, frozen: the engine's, a request's, a model's. Torch-free."""
 
+from thalweg.config.engine import EngineConfig, default_model, engine_config
+from thalweg.config.model import (
+    AttentionConfig,
+    FeedForwardConfig,
+    GatedDeltaNetConfig,
+    LayerConfig,
+    MixerConfig,
+    MLPConfig,
+    ModelConfig,
+    MoEConfig,
+    NormConfig,
+    RopeConfig,
+)
+from thalweg.config.sampling import SamplingParams
+
+__all__ = [
+    "AttentionConfig",
+    "EngineConfig",
+    "FeedForwardConfig",
+    "GatedDeltaNetConfig",
+    "LayerConfig",
+    "MLPConfig",
+    "MixerConfig",
+    "MoEConfig",
+    "ModelConfig",
+    "NormConfig",
+    "RopeConfig",
+    "SamplingParams",
+    "default_model",
+    "engine_config",
+]

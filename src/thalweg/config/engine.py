@@ -1,0 +1,80 @@
+"""The engine's options, and the one place that reads the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from thalweg.errors import ConfigError
+
+DTYPES = ("float32", "float64", "bfloat16")
+DEVICES = ("cpu",)
+KERNELS = ("auto", "torch", "reference")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Fixed for the life of an engine. Values out of range raise `ConfigError`."""
+
+    device: str = "cpu"
+    dtype: str = "float32"
+    """Of weights, activations and KV rows. Recurrent state is float32, or float64 with float64."""
+    kernels: str = "auto"
+    """`auto` takes the fastest kernel of each op; a name skips every faster kind."""
+    threads: int | None = None
+    """Threads of a pass; None is torch's own default (the cores this process may use)."""
+    block_size: int = 16
+    """Tokens in a block of the paged KV cache."""
+    max_model_len: int | None = None
+    """Longest prompt plus answer, in tokens; None is the least of the model's and what fits."""
+    max_num_seqs: int = 64
+    """Sequences that may be running at once."""
+    max_num_batched_tokens: int = 512
+    """New tokens in one pass: longer prompts are computed in chunks."""
+    cache_memory: int = 1 << 30
+    """Bytes for the KV cache and the recurrent states together."""
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("device", DEVICES), ("dtype", DTYPES), ("kernels", KERNELS)):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ConfigError(f"{name} = {value!r} is not available: use {', '.join(allowed)}")
+        for name, least in (
+            ("block_size", 1),
+            ("max_num_seqs", 1),
+            ("max_num_batched_tokens", 1),
+            ("cache_memory", 1),
+            ("max_model_len", 1),
+            ("threads", 1),
+        ):
+            value = getattr(self, name)
+            if value is None and name in ("max_model_len", "threads"):
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ConfigError(f"{name} = {value!r} is not allowed: an integer >= {least}")
+
+
+def engine_config(environ: Mapping[str, str] | None = None, /, **options: Any) -> EngineConfig:
+    """An `EngineConfig` from keyword options, with defaults from the environment.
+
+    `THALWEG_KERNELS` stands for `kernels`, `THALWEG_THREADS` for `threads`; an option given
+    here wins over its variable. Unknown options raise `ConfigError`.
+    """
+    environ = os.environ if environ is None else environ
+    known = EngineConfig.__dataclass_fields__
+    if unknown := sorted(options.keys() - known.keys()):
+        raise ConfigError(f"unknown option {unknown[0]!r}: use {', '.join(known)}")
+    if "kernels" not in options and (kernels := environ.get("THALWEG_KERNELS")):
+        options["kernels"] = kernels
+    if "threads" not in options and (threads := environ.get("THALWEG_THREADS")):
+        if not threads.isdecimal():
+            raise ConfigError(f"THALWEG_THREADS = {threads!r} is not allowed: an integer >= 1")
+        options["threads"] = int(threads)
+    return replace(EngineConfig(), **options)
+
+
+def default_model() -> str | None:
+    """The model to use when none is named: `THALWEG_MODEL`, or None."""
+    return os.environ.get("THALWEG_MODEL") or None

@@ -1,0 +1,199 @@
+"""Who owns cache memory. Host bookkeeping only: ids and counts, no tensors, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from thalweg.errors import OutOfCache
+from thalweg.ids import NULL, SKIP
+from thalweg.memory.pool import Pool
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """Host record of one sequence's place in the caches. Only `CacheManager` changes it."""
+
+    num_computed: int = 0
+    """Tokens that are history: their KV rows and the state after them are in the caches."""
+    num_written: int = 0
+    """Positions below this have KV rows in shared blocks, even where the state is not there yet."""
+    blocks: list[int] = field(default_factory=list)
+    slot: int = NULL
+    reserved: bool = False
+    """A reservation is open; until it is committed or aborted nothing else may happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A resumable prefix that ends on a block boundary: full blocks and the state at their end."""
+
+    num_computed: int
+    blocks: tuple[int, ...]
+    slot: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reservation:
+    """Memory set aside for one sequence in one pass. Ends in `commit` or `abort`, once."""
+
+    seq: Sequence
+    num_drafts: int
+    load_slot: int
+    store_slots: tuple[int, ...]
+    """One per new token; SKIP where the state after it is not wanted."""
+    capture_at: tuple[int, ...]
+    """Indices of new tokens after which a snapshot is wanted."""
+
+    @property
+    def num_new(self) -> int:
+        return len(self.store_slots)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """The first `num_rows` rows of block `src`, to be copied to `dst` before the next pass."""
+
+    src: int
+    dst: int
+    num_rows: int
+
+
+class CacheManager:
+    """Hands out block and slot ids and takes them back; every id is freed here and nowhere else.
+
+    `num_blocks` and `num_slots` count id 0, which is reserved. One slot id serves all recurrent
+    layers of a sequence. A model without recurrent layers gets slot ids too: they cost nothing.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int, num_slots: int) -> None:
+        self.block_size = block_size
+        self.blocks, self.slots = Pool(num_blocks), Pool(num_slots)
+
+    def reserve(
+        self, seq: Sequence, num_new: int, *, num_drafts: int = 0, capture_at: Iterable[int] = ()
+    ) -> Reservation:
+        """Set aside blocks for `num_new` tokens and a slot for each token that may be the last kept.
+
+        The last `num_drafts` tokens may be rejected at commit. `capture_at` are indices into the
+        new tokens whose end is a block boundary; commit hands out a snapshot for each one kept.
+        All or nothing: `OutOfCache` changes nothing.
+        """
+        assert not seq.reserved and 0 <= num_drafts < num_new
+        captures = tuple(sorted(set(capture_at)))
+        assert all((seq.num_computed + i + 1) % self.block_size == 0 for i in captures)
+        certain = num_new - num_drafts - 1  # index of the last token that is kept in any case
+        in_place = self.slots.exclusive(seq.slot)
+        early = [i for i in captures if i < certain]  # later ones have a store slot anyway
+        num_blocks = max(0, self._blocks_for(seq.num_computed + num_new) - len(seq.blocks))
+        num_slots = num_drafts + len(early) + (not in_place)
+        short = OutOfCache(
+            max(0, num_blocks - self.blocks.num_free), max(0, num_slots - self.slots.num_free)
+        )
+        if short.blocks or short.slots:
+            raise short
+        seq.blocks += [self.blocks.acquire() for _ in range(num_blocks)]
+        stores = [SKIP] * certain
+        for i in early:
+            stores[i] = self.slots.acquire()
+        stores.append(seq.slot if in_place else self.slots.acquire())
+        stores += [self.slots.acquire() for _ in range(num_drafts)]
+        seq.reserved = True
+        return Reservation(seq, num_drafts, seq.slot, tuple(stores), captures)
+
+    def commit(self, r: Reservation, num_kept: int) -> tuple[Snapshot, ...]:
+        """Make the first `num_kept` new tokens history; forget the rest as if they had never run.
+
+        `num_new - num_drafts <= num_kept <= num_new`. Returns a snapshot for each capture among
+        the kept tokens, in order; the caller owns them.
+        """
+        seq = r.seq
+        assert seq.reserved and r.num_new - r.num_drafts <= num_kept <= r.num_new
+        snapshots = tuple(
+            self._prefix(seq, seq.num_computed + i + 1, r.store_slots[i])
+            for i in r.capture_at
+            if i < num_kept
+        )
+        seq.slot = r.store_slots[num_kept - 1]
+        seq.num_computed += num_kept
+        self._release_slots({r.load_slot, *r.store_slots} - {seq.slot})
+        self._close(seq)
+        return snapshots
+
+    def abort(self, r: Reservation) -> None:
+        """Return everything. After a pass has run, the own slot may have been overwritten."""
+        assert r.seq.reserved
+        self._release_slots(set(r.store_slots) - {r.load_slot})
+        self._close(r.seq)
+
+    def snapshot(self, seq: Sequence) -> Snapshot:
+        """Keep a sequence's history, which ends on a block boundary, beyond its own life."""
+        assert not seq.reserved and seq.num_computed % self.block_size == 0
+        return self._prefix(seq, seq.num_computed, seq.slot)
+
+    def resume(self, snapshot: Snapshot, written: Iterable[int] = ()) -> Sequence:
+        """A new sequence that continues a snapshot, which stays.
+
+        `written` are further full blocks whose KV rows are known though the state after them is
+        not: their tokens are computed again, and their rows are read but never written.
+        """
+        blocks = [self.blocks.share(b) for b in (*snapshot.blocks, *written)]
+        return Sequence(
+            snapshot.num_computed,
+            len(blocks) * self.block_size,
+            blocks,
+            self.slots.share(snapshot.slot),
+        )
+
+    def drop(self, snapshot: Snapshot) -> None:
+        """Give up a snapshot."""
+        for block in snapshot.blocks:
+            self.blocks.release(block)
+        self.slots.release(snapshot.slot)
+
+    def fork(self, seq: Sequence) -> tuple[Sequence, tuple[BlockCopy, ...]]:
+        """A second sequence with the same history; only a part-filled last block needs a copy.
+
+        `OutOfCache` changes nothing. The copies must be made before the next pass.
+        """
+        assert not seq.reserved
+        full, part = divmod(max(seq.num_computed, seq.num_written), self.block_size)
+        if part and not self.blocks.num_free:
+            raise OutOfCache(1, 0)
+        blocks = [self.blocks.share(b) for b in seq.blocks[:full]]
+        copies: tuple[BlockCopy, ...] = ()
+        if part:
+            blocks.append(self.blocks.acquire())
+            copies = (BlockCopy(seq.blocks[full], blocks[-1], part),)
+        slot = self.slots.share(seq.slot)
+        return Sequence(seq.num_computed, seq.num_written, blocks, slot), copies
+
+    def free(self, seq: Sequence) -> None:
+        """End a sequence; it is empty afterwards and may start again."""
+        assert not seq.reserved
+        for block in seq.blocks:
+            self.blocks.release(block)
+        self.slots.release(seq.slot)
+        seq.num_computed = seq.num_written = 0
+        seq.blocks, seq.slot = [], NULL
+
+    def _blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def _prefix(self, seq: Sequence, num_computed: int, slot: int) -> Snapshot:
+        blocks = seq.blocks[: num_computed // self.block_size]
+        return Snapshot(
+            num_computed, tuple(map(self.blocks.share, blocks)), self.slots.share(slot)
+        )
+
+    def _release_slots(self, slots: set[int]) -> None:
+        for slot in slots - {SKIP}:
+            self.slots.release(slot)
+
+    def _close(self, seq: Sequence) -> None:
+        """End a reservation: give back the blocks past what is history."""
+        used = self._blocks_for(max(seq.num_computed, seq.num_written))
+        for block in seq.blocks[used:]:
+            self.blocks.release(block)
+        del seq.blocks[used:]
+        seq.reserved = False

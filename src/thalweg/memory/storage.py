@@ -1,0 +1,64 @@
+"""The tensors behind the ids. Parts of layers declare what they need; only this allocates it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from thalweg.ids import NULL
+from thalweg.memory.manager import BlockCopy
+from thalweg.memory.spec import CacheSpec, DType, TensorSpec
+
+LayerCache = dict[str, Tensor]
+"""One layer's views of the pools, by name: `per_token` [num_blocks * block_size, ...] and
+`per_sequence` [num_slots, ...]."""
+
+TORCH_DTYPES = {
+    DType.FLOAT64: torch.float64,
+    DType.FLOAT32: torch.float32,
+    DType.BFLOAT16: torch.bfloat16,
+}
+
+
+class CacheStorage:
+    """The pools of all layers. Slot 0 is the zero state; everything else starts undefined."""
+
+    def __init__(
+        self,
+        specs: Sequence[CacheSpec],
+        num_blocks: int,
+        num_slots: int,
+        *,
+        block_size: int,
+        device: str = "cpu",
+    ) -> None:
+        def allocate(rows: int, t: TensorSpec) -> Tensor:
+            return torch.empty((rows, *t.shape), dtype=TORCH_DTYPES[t.dtype], device=device)
+
+        assert all(block_size % t.tokens_per_row == 0 for s in specs for t in s.per_token)
+        self.block_size = block_size
+        self.paged: list[LayerCache] = [
+            {t.name: allocate(num_blocks * block_size // t.tokens_per_row, t) for t in s.per_token}
+            for s in specs
+        ]
+        self.state: list[LayerCache] = [
+            {t.name: allocate(num_slots, t) for t in s.per_sequence} for s in specs
+        ]
+        self.layers: list[LayerCache] = [p | s for p, s in zip(self.paged, self.state, strict=True)]
+        for layer in self.state:
+            for tensor in layer.values():
+                tensor[NULL] = 0
+
+    @property
+    def nbytes(self) -> int:
+        return sum(t.nbytes for layer in self.layers for t in layer.values())
+
+    def copy(self, copies: Sequence[BlockCopy]) -> None:
+        """Carry out the block copies of a fork."""
+        for c in copies:
+            for layer in self.paged:
+                for tensor in layer.values():
+                    rows = tensor.view(-1, self.block_size, *tensor.shape[1:])
+                    rows[c.dst, : c.num_rows] = rows[c.src, : c.num_rows]
