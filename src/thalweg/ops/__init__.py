@@ -1,0 +1,1 @@
+"""One folder an op: its contract (`__init__`), its specification (`reference`), its kernels, its maths."""

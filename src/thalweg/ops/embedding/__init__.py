@@ -1,0 +1,30 @@
+"""Look up one row of a table for each token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from thalweg.ops.embedding import reference
+from thalweg.ops.embedding import torch as vectorised
+from thalweg.ops.registry import Kernel, Op
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EmbeddingProblem:
+    weight: Tensor  # [vocab_size, D]
+
+    def facts(self) -> str:
+        return f"{list(self.weight.shape)} {self.weight.dtype}"
+
+
+class Embedding(Protocol):
+    def __call__(self, token_ids: Tensor) -> Tensor:
+        """token_ids: [T] int32 -> [T, D]"""
+
+
+OP: Op[EmbeddingProblem, Embedding] = Op(
+    "embedding", (Kernel("torch", vectorised.bind), Kernel("reference", reference.bind))
+)

@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch.nn.functional as F
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from thalweg.ops.embedding import Embedding, EmbeddingProblem
+
+
+def bind(problem: EmbeddingProblem) -> Embedding:
+    weight = problem.weight
+
+    def embedding(token_ids: Tensor) -> Tensor:
+        return F.embedding(token_ids, weight)
+
+    return embedding

@@ -1,0 +1,32 @@
+"""Matrix product with a weight that never changes, plus bias."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from thalweg.ops.linear import reference
+from thalweg.ops.linear import torch as vectorised
+from thalweg.ops.registry import Kernel, Op
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearProblem:
+    weight: Tensor  # [N, K]
+    bias: Tensor | None = None  # [N]
+
+    def facts(self) -> str:
+        bias = "" if self.bias is None else " + bias"
+        return f"{list(self.weight.shape)} {self.weight.dtype}{bias}"
+
+
+class Linear(Protocol):
+    def __call__(self, x: Tensor) -> Tensor:
+        """x: [T, K] -> [T, N]"""
+
+
+OP: Op[LinearProblem, Linear] = Op(
+    "linear", (Kernel("torch", vectorised.bind), Kernel("reference", reference.bind))
+)
