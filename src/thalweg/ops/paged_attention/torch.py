@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from thalweg.batch import ForwardBatch
+from thalweg.ids import SKIP
+
+if TYPE_CHECKING:
+    from thalweg.ops.paged_attention import AttentionInputs, PagedAttention, PagedAttentionProblem
+
+
+def bind(problem: PagedAttentionProblem) -> PagedAttention:
+    group = problem.num_heads // problem.num_kv_heads
+    heads = (problem.num_kv_heads, problem.head_dim)
+    block_size = problem.block_size
+
+    def context(cache: Tensor, blocks: Tensor, num_tokens: int) -> Tensor:
+        """One sequence's rows, whole blocks at a time. -> [HKV, num_tokens, D]"""
+        rows = cache.view(-1, block_size * heads[0] * heads[1]).index_select(0, blocks)
+        return rows.view(-1, *heads)[:num_tokens].transpose(0, 1)
+
+    def paged_attention(
+        inputs: AttentionInputs, k_cache: Tensor, v_cache: Tensor, batch: ForwardBatch
+    ) -> Tensor:
+        slots = batch.paged.slot_mapping
+        kept = slots != SKIP
+        k_cache[slots[kept]], v_cache[slots[kept]] = inputs.k[kept], inputs.v[kept]
+        out = torch.zeros_like(inputs.q)
+        seq_lens = batch.seq_lens.tolist()
+        for i, (bos, eos) in enumerate(pairwise(batch.cu_seqlens.tolist())):
+            num_tokens, num_new = seq_lens[i], eos - bos
+            if num_tokens == 0 or num_new == 0:
+                continue  # padding
+            blocks = batch.paged.block_table[i, : -(-num_tokens // block_size)]
+            # A key head's queries are rows of one problem: group * num_new of them.
+            q = inputs.q[bos:eos].view(num_new, heads[0], group, heads[1]).permute(1, 2, 0, 3)
+            mask = None
+            if num_new > 1:
+                ends = batch.positions[bos:eos, None]
+                mask = (torch.arange(num_tokens, device=ends.device) <= ends).repeat(group, 1)
+            o = F.scaled_dot_product_attention(
+                q.reshape(1, heads[0], group * num_new, heads[1]),
+                context(k_cache, blocks, num_tokens)[None],
+                context(v_cache, blocks, num_tokens)[None],
+                attn_mask=mask,
+            )
+            o = o.view(heads[0], group, num_new, heads[1]).permute(2, 0, 1, 3)
+            out[bos:eos] = o.reshape(num_new, -1, heads[1])
+        return out if inputs.gate is None else out * inputs.gate.sigmoid()
+
+    return paged_attention

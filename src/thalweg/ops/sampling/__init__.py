@@ -1,0 +1,53 @@
+"""From logits to a token: a draw that depends on its own row and key, and on nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from thalweg.ops.registry import Kernel, Op
+from thalweg.ops.sampling import reference
+from thalweg.ops.sampling.noise import draw_key
+
+__all__ = ["LOGPROBS_OP", "OP", "Draw", "LogProbs", "Sample", "SamplingProblem", "draw_key"]
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How one row's token is chosen."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    key: int
+    """Names the noise; see `draw_key`. Unused when temperature is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingProblem:
+    vocab_size: int
+    dtype: torch.dtype
+
+    def facts(self) -> str:
+        return f"{self.vocab_size} tokens, {self.dtype}"
+
+
+class Sample(Protocol):
+    def __call__(self, logits: Tensor, draws: Sequence[Draw]) -> list[int]:
+        """logits: [n, vocab_size], a draw a row -> n token ids"""
+
+
+class LogProbs(Protocol):
+    def __call__(self, logits: Tensor) -> Tensor:
+        """log softmax of each row. logits: [n, vocab_size] -> [n, vocab_size]"""
+
+
+OP: Op[SamplingProblem, Sample] = Op("sample", (Kernel("reference", reference.bind),))
+LOGPROBS_OP: Op[SamplingProblem, LogProbs] = Op(
+    "logprobs", (Kernel("reference", reference.bind_logprobs),)
+)
