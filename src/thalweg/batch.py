@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from thalweg.ids import NULL, SKIP
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,9 @@ class ForwardBatch:
         device: str | torch.device = "cpu",
     ) -> ForwardBatch:
         """Any mixture of the above. `logits_rows` index the T packed rows, ascending."""
-        positions = list(chain.from_iterable(range(s.start, s.start + len(s.token_ids)) for s in seqs))
+        positions = list(
+            chain.from_iterable(range(s.start, s.start + len(s.token_ids)) for s in seqs)
+        )
         store_slots = list(chain.from_iterable(s.store_slots for s in seqs))
         assert len(store_slots) == len(positions)
         lens = [len(s.token_ids) for s in seqs]

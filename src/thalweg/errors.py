@@ -1,4 +1,4 @@
-"""What can go wrong through no fault of ours. Every message names the offending value and what is allowed."""
+"""What can go wrong through no fault of ours. Messages name the value and what is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two reserved ids. Blocks and slots are plain ints; these values have a meaning of their own."""
+"""The two reserved ids. Blocks and slots are plain ints otherwise."""
 
 from __future__ import annotations
 

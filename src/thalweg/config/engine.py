@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from thalweg.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 DTYPES = ("float32", "float64", "bfloat16")
 DEVICES = ("cpu",)

@@ -1,10 +1,12 @@
-"""What a model is, as facts. Torch-free: modules, weight shapes and memory plans are all built from these."""
+"""What a model is, as facts: modules, weight shapes and memory plans are all built from these."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,7 @@ class NormConfig:
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """Rotary embedding of the first `rotary_dim` channels of a head, in halves (not interleaved)."""
+    """Rotary embedding of a head's first `rotary_dim` channels, in halves (not interleaved)."""
 
     rotary_dim: int
     theta: float

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from thalweg.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 def _check(ok: bool, name: str, value: object, allowed: str) -> None:
@@ -56,9 +59,9 @@ class SamplingParams:
     """Length limit of an answer, at least 1; None is as many as the context holds."""
     min_tokens: int = 0
     """End-of-text and stop ids are banned before this many tokens."""
-    stop: tuple[str, ...] = ()
+    stop: Sequence[str] = ()
     """The answer ends before the first of these strings. A single string is accepted."""
-    stop_token_ids: tuple[int, ...] = ()
+    stop_token_ids: Sequence[int] = ()
     """The answer ends at the first of these ids."""
     include_stop: bool = False
     """Keep the stop string in the text."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from thalweg.errors import OutOfCache
 from thalweg.ids import NULL, SKIP
 from thalweg.memory.pool import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +76,7 @@ class CacheManager:
     def reserve(
         self, seq: Sequence, num_new: int, *, num_drafts: int = 0, capture_at: Iterable[int] = ()
     ) -> Reservation:
-        """Set aside blocks for `num_new` tokens and a slot for each token that may be the last kept.
+        """Set aside blocks for `num_new` tokens, and a slot for each that may be the last one kept.
 
         The last `num_drafts` tokens may be rejected at commit. `capture_at` are indices into the
         new tokens whose end is a block boundary; commit hands out a snapshot for each one kept.
@@ -182,9 +185,7 @@ class CacheManager:
 
     def _prefix(self, seq: Sequence, num_computed: int, slot: int) -> Snapshot:
         blocks = seq.blocks[: num_computed // self.block_size]
-        return Snapshot(
-            num_computed, tuple(map(self.blocks.share, blocks)), self.slots.share(slot)
-        )
+        return Snapshot(num_computed, tuple(map(self.blocks.share, blocks)), self.slots.share(slot))
 
     def _release_slots(self, slots: set[int]) -> None:
         for slot in slots - {SKIP}:

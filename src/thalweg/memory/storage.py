@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from thalweg.ids import NULL
-from thalweg.memory.manager import BlockCopy
 from thalweg.memory.spec import CacheSpec, DType, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from thalweg.memory.manager import BlockCopy
 
 LayerCache = dict[str, Tensor]
 """One layer's views of the pools, by name: `per_token` [num_blocks * block_size, ...] and

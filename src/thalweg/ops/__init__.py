@@ -1,1 +1,1 @@
-"""One folder an op: its contract (`__init__`), its specification (`reference`), its kernels, its maths."""
+"""One folder an op: contract (`__init__`), specification (`reference`), kernels, maths (README)."""

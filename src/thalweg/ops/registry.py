@@ -6,11 +6,13 @@ pass to pass. Nothing above `ops/` knows which kernel that is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from thalweg.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Problem(Protocol):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from torch import Tensor
-
-from thalweg.batch import ForwardBatch
 from thalweg.ops.causal_conv1d import reference
 from thalweg.ops.causal_conv1d import torch as vectorised
 from thalweg.ops.registry import Kernel, Op
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from thalweg.batch import ForwardBatch
 
 
 @dataclass(frozen=True, slots=True, eq=False)

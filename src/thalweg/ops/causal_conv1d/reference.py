@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from thalweg.batch import ForwardBatch
 from thalweg.ids import SKIP
 from thalweg.ops.precision import ACCUMULATE
 
 if TYPE_CHECKING:
+    from thalweg.batch import ForwardBatch
     from thalweg.ops.causal_conv1d import CausalConv1d, CausalConv1dProblem
 
 

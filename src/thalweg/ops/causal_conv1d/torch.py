@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from thalweg.batch import ForwardBatch
 from thalweg.ids import SKIP
 from thalweg.ops.precision import ACCUMULATE
 
 if TYPE_CHECKING:
+    from thalweg.batch import ForwardBatch
     from thalweg.ops.causal_conv1d import CausalConv1d, CausalConv1dProblem
 
 
@@ -19,7 +19,7 @@ def bind(problem: CausalConv1dProblem) -> CausalConv1d:
     num_past = len(weight) - 1
 
     def causal_conv1d(x: Tensor, conv: Tensor, batch: ForwardBatch) -> Tensor:
-        # One stream: each sequence's window, then its tokens. Row `first[t]` is token t's oldest tap.
+        # One stream: each sequence's window, then its tokens. `first[t]` is token t's oldest tap.
         lens = batch.cu_seqlens.diff()
         seq_of_row = torch.repeat_interleave(lens)
         first = torch.arange(len(x), device=x.device) + num_past * seq_of_row

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from thalweg.ops.embedding import Embedding, EmbeddingProblem
 
 

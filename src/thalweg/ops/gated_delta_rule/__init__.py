@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import torch
-from torch import Tensor
-
-from thalweg.batch import ForwardBatch
 from thalweg.ops.gated_delta_rule import reference
 from thalweg.ops.gated_delta_rule import torch as vectorised
 from thalweg.ops.registry import Kernel, Op
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from thalweg.batch import ForwardBatch
 
 
 @dataclass(frozen=True, slots=True, eq=False)

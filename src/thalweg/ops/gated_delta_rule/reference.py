@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from thalweg.batch import ForwardBatch
 from thalweg.ids import SKIP
 from thalweg.ops.precision import ACCUMULATE
 
 if TYPE_CHECKING:
+    from thalweg.batch import ForwardBatch
     from thalweg.ops.gated_delta_rule import (
         DeltaGates,
         DeltaGatesProblem,

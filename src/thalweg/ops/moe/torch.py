@@ -18,7 +18,7 @@ def bind(problem: MoEProblem) -> MoE:
 
     def moe(x: Tensor) -> Tensor:
         probs = F.linear(x.to(wide), router).softmax(-1)
-        order = probs.sort(-1, descending=True, stable=True)  # ties: the lowest id
+        order = probs.sort(dim=-1, descending=True, stable=True)  # ties: the lowest id
         weights, chosen = order.values[:, : problem.top_k], order.indices[:, : problem.top_k]
         if problem.norm_topk_prob:
             weights = weights / weights.sum(-1, keepdim=True)

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from thalweg.batch import ForwardBatch
 from thalweg.ids import SKIP
 
 if TYPE_CHECKING:
+    from thalweg.batch import ForwardBatch
     from thalweg.ops.paged_attention import AttentionInputs, PagedAttention, PagedAttentionProblem
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import torch
-from torch import Tensor
-
-from thalweg.config import RopeConfig
 from thalweg.ops.registry import Kernel, Op
 from thalweg.ops.rotary import reference
 from thalweg.ops.rotary import torch as vectorised
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from thalweg.config import RopeConfig
 
 
 @dataclass(frozen=True, slots=True)

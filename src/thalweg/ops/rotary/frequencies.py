@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from thalweg.config import RopeConfig
-
 if TYPE_CHECKING:
+    from thalweg.config import RopeConfig
     from thalweg.ops.rotary import RotaryProblem
 
 
@@ -43,7 +42,7 @@ def frequencies(rope: RopeConfig, dtype: torch.dtype) -> Tensor:
 
 
 def attention_factor(rope: RopeConfig) -> float:
-    """What YaRN multiplies q and k with: its paper's 0.1 ln(factor) + 1, unless the checkpoint says."""
+    """What YaRN multiplies q and k with: 0.1 ln(factor) + 1, unless the checkpoint says."""
     if rope.scaling != "yarn":
         return 1.0
     params = rope.params

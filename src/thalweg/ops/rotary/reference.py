@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
 from thalweg.ops.rotary.frequencies import rotary_table
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from thalweg.ops.rotary import Rotary, RotaryProblem
 
 

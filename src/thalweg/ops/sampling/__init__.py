@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol
 
 from thalweg.ops.registry import Kernel, Op
 from thalweg.ops.sampling import reference
 from thalweg.ops.sampling.noise import draw_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+    from torch import Tensor
 
 __all__ = ["LOGPROBS_OP", "OP", "Draw", "LogProbs", "Sample", "SamplingProblem", "draw_key"]
 

@@ -1,4 +1,4 @@
-"""Counter-based random numbers: a number is a function of its name, not of what was drawn before."""
+"""Counter-based random numbers: a function of a name, not of what was drawn before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def uniforms(key: int, ids: Tensor) -> Tensor:
 
 
 def _mix(x: int) -> int:
-    """The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every input bit moves every output bit."""
+    """The finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
     for shift, multiplier in zip(_SHIFTS, (*_MULTIPLIERS, 1), strict=True):
         x = (x ^ (x >> shift)) * multiplier & _MASK
     return x

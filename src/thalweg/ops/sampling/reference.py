@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,6 +8,8 @@ from torch import Tensor
 from thalweg.ops.sampling.noise import uniforms
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from thalweg.ops.sampling import Draw, LogProbs, Sample, SamplingProblem
 
 
@@ -30,7 +31,7 @@ def bind_logprobs(problem: SamplingProblem) -> LogProbs:
 
 
 def sample_row(logits: Tensor, draw: Draw) -> int:
-    """logits: [vocab_size] -> the id of the largest logit plus noise among those the filters keep."""
+    """logits: [vocab_size] -> the id of the largest logit plus noise, of those the filters keep."""
     if draw.temperature == 0:
         return _first_largest(logits)
     logits = logits.clone() / draw.temperature

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
 from thalweg.ops.precision import ACCUMULATE
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from thalweg.ops.silu_and_mul import SiluAndMul, SiluAndMulProblem
 
 

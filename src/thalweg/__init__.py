@@ -1,0 +1,1 @@
+"""Thalweg: an inference engine for hybrid LLMs."""

@@ -1,0 +1,72 @@
+"""Full attention: grouped heads, rotary positions, and what models add: q/k norm, output gate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from thalweg.layers.linear import Linear
+from thalweg.layers.norm import RMSNorm
+from thalweg.memory.spec import CacheSpec, TensorSpec
+from thalweg.ops import paged_attention, rotary
+from thalweg.ops.paged_attention import AttentionInputs
+
+if TYPE_CHECKING:
+    from thalweg.batch import ForwardBatch
+    from thalweg.config import AttentionConfig
+    from thalweg.layers.build import BuildContext
+    from thalweg.layers.weights import Weights
+    from thalweg.memory.storage import LayerCache
+
+
+class Attention(nn.Module):
+    def __init__(self, config: AttentionConfig, weights: Weights, build: BuildContext) -> None:
+        super().__init__()
+        self.config = config
+        self.qkv_proj = Linear(["q_proj", "k_proj", "v_proj"], weights, build, bias=config.qkv_bias)
+        self.o_proj = Linear(["o_proj"], weights, build)
+        norms = config.qk_norm
+        self.q_norm = RMSNorm(weights.scope("q_norm"), build) if norms else nn.Identity()
+        self.k_norm = RMSNorm(weights.scope("k_norm"), build) if norms else nn.Identity()
+        self.rotary = build.kernels.bind(
+            rotary.OP,
+            rotary.RotaryProblem(config.rope, build.max_model_len, build.dtype, build.device),
+        )
+        self.attention = build.kernels.bind(
+            paged_attention.OP,
+            paged_attention.PagedAttentionProblem(
+                config.num_heads,
+                config.num_kv_heads,
+                config.head_dim,
+                build.block_size,
+                build.dtype,
+            ),
+        )
+        row = (config.num_kv_heads, config.head_dim)
+        self.cache_spec = CacheSpec(
+            per_token=(
+                TensorSpec("k", row, build.cache_dtype),
+                TensorSpec("v", row, build.cache_dtype),
+            )
+        )
+
+    def forward(self, hidden: Tensor, batch: ForwardBatch, cache: LayerCache) -> Tensor:
+        """hidden: [T, hidden_size] -> [T, hidden_size]"""
+        inputs = self._project(hidden, batch)
+        o = self.attention(inputs, cache["k"], cache["v"], batch)
+        return self.o_proj(o.flatten(1), batch)
+
+    def _project(self, hidden: Tensor, batch: ForwardBatch) -> AttentionInputs:
+        c = self.config
+        q_width = c.num_heads * c.head_dim * (2 if c.output_gate else 1)
+        kv_width = c.num_kv_heads * c.head_dim
+        qkv = self.qkv_proj(hidden, batch)
+        q, k, v = qkv.split([q_width, kv_width, kv_width], -1)
+        q, k, v = (x.unflatten(-1, (-1, c.head_dim)) for x in (q, k, v))  # [T, heads, D]
+        gate = None
+        if c.output_gate:  # per head: q, then gate
+            q, gate = q.unflatten(1, (-1, 2)).unbind(2)
+        q = self.rotary(self.q_norm(q), batch.rope_positions)
+        k = self.rotary(self.k_norm(k), batch.rope_positions)
+        return AttentionInputs(q, k, v, gate)
