@@ -1,0 +1,160 @@
+"""From a path to a model's facts, its weights, and a report of what was loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thalweg.errors import CheckpointError
+from thalweg.layers.weights import Weights
+from thalweg.models.binding import Binding, bind
+from thalweg.models.gguf_header import read_gguf_header
+from thalweg.models.hf_config import read_hf_config
+from thalweg.models.hf_weights import HFWeights, text_prefix
+from thalweg.models.load_report import LoadReport, make_report
+from thalweg.models.mapped_source import QUANTIZED, MappedSource
+from thalweg.models.plan import ModelPlan
+from thalweg.models.registry import gguf_architecture, hf_architecture
+from thalweg.models.safetensors_header import find_tensors
+from thalweg.models.word_head import settle_word_head
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from thalweg.config.model import ModelConfig
+    from thalweg.models.source import TensorSource
+
+Progress = Callable[[int, int], None]
+"""Called with bytes read so far and bytes in all, as the file holds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerDirectory:
+    """The tokenizer's files (`tokenizer.json`, `tokenizer_config.json`, ...) are in `path`."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerMetadata:
+    """The tokenizer is in a GGUF file's metadata (`tokenizer.*`): strings, numbers, lists."""
+
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """A checkpoint whose headers were read and found to fit; its data is still on disk."""
+
+    path: Path
+    plan: ModelPlan
+    tokenizer: TokenizerDirectory | TokenizerMetadata
+    report: LoadReport
+    _source: TensorSource
+    _binding: Binding
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.plan.config
+
+    def weights(self, progress: Progress | None = None) -> Weights:
+        """The canonical weights, each read when it is asked for.
+
+        They come in the stored dtype, quantised ones as float32, and may be views of the mapped
+        files: copy before writing. `progress` hears of each stored tensor when it is first read.
+        """
+        return Weights(_Reader(self._source, self._binding, progress=progress).read)
+
+
+def open_checkpoint(path: str | Path) -> Checkpoint:
+    """A Hugging Face directory of safetensors, or a GGUF file.
+
+    Reads headers only (and the two word matrices where a config ties two stored ones). Raises
+    `CheckpointError` for anything that is missing, damaged, contradictory or not implemented.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _open_directory(path)
+    if not path.exists():
+        raise CheckpointError(f"{path} does not exist")
+    if path.suffix == ".gguf":
+        return _open_gguf(path)
+    raise CheckpointError(f"{path} is neither a directory nor a .gguf file")
+
+
+def _open_directory(path: Path) -> Checkpoint:
+    hf = read_hf_config(path)
+    architecture = hf_architecture(hf)
+    config = architecture.describe(hf)
+    source = MappedSource(find_tensors(path))
+    entries = source.entries()
+    prefix = text_prefix(entries)
+    if not any(name.startswith("mtp.") for name in entries):
+        config = replace(config, mtp_layers=())
+    head = settle_word_head(source, f"{prefix}embed_tokens.weight", tied=config.tie_word_embeddings)
+    plan = ModelPlan.of(replace(config, tie_word_embeddings=head.tied))
+    weight_map = HFWeights(
+        prefix,
+        fused_gdn=architecture.fused_gdn,
+        embedding_from_head=head.embedding_from_head,
+        head_is_repeated=head.tied,
+    )
+    binding = bind(plan, weight_map, entries=entries)
+    notes = [head.note] if head.note else []
+    if unused := hf.unused_fields():
+        notes.append(f"config fields that nothing uses: {', '.join(unused)}")
+    report = make_report(config.model_type, binding, notes=tuple(notes))
+    return Checkpoint(path, plan, TokenizerDirectory(path), report, source, binding)
+
+
+def _open_gguf(path: Path) -> Checkpoint:
+    header = read_gguf_header(path)
+    if header.metadata.get("split.count", 1) != 1:
+        raise CheckpointError(f"{path} is one part of a split GGUF, which is not supported")
+    name = header.metadata.get("general.architecture")
+    architecture = gguf_architecture(name)
+    source = MappedSource(header.tensors)
+    entries = source.entries()
+    plan = ModelPlan.of(architecture.describe(header.metadata, entries))
+    binding = bind(plan, architecture.weight_map, entries=entries)
+    num_quantized = sum(info.dtype_name in QUANTIZED for info in binding.used.values())
+    notes = (f"dequantised to float32: {num_quantized} tensors",) if num_quantized else ()
+    report = make_report(f"{name} (GGUF)", binding, notes=notes)
+    tokenizer = TokenizerMetadata(
+        {k: v for k, v in header.metadata.items() if k.startswith("tokenizer.")}
+    )
+    return Checkpoint(path, plan, tokenizer, report, source, binding)
+
+
+class _Reader:
+    """Carries recipes out."""
+
+    def __init__(
+        self, source: TensorSource, binding: Binding, *, progress: Progress | None
+    ) -> None:
+        self._source = source
+        self._binding = binding
+        self._progress = progress
+        self._unread = {name: info.nbytes for name, info in binding.used.items()}
+        self._total = sum(self._unread.values())
+
+    def read(self, name: str) -> Tensor:
+        bound = self._binding.weights[name]
+        parts = [self._read_stored(source.name) for source in bound.recipe.sources]
+        stored = parts[0] if len(parts) == 1 else torch.cat(parts)
+        if bound.recipe.rows is not None:
+            stored = stored[list(bound.recipe.rows)]
+        assert stored.numel() == prod(bound.spec.shape), name
+        return stored.reshape(bound.spec.shape)
+
+    def _read_stored(self, name: str) -> Tensor:
+        tensor = self._source.read(name)
+        if self._progress and name in self._unread:
+            del self._unread[name]
+            self._progress(self._total - sum(self._unread.values()), self._total)
+        return tensor
