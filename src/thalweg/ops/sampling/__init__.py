@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from thalweg.ops.registry import Kernel, Op
 from thalweg.ops.sampling import reference
 from thalweg.ops.sampling.noise import draw_key
+from thalweg.ops.sampling.reference import top_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +16,16 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["LOGPROBS_OP", "OP", "Draw", "LogProbs", "Sample", "SamplingProblem", "draw_key"]
+__all__ = [
+    "LOGPROBS_OP",
+    "OP",
+    "Draw",
+    "LogProbs",
+    "Sample",
+    "SamplingProblem",
+    "draw_key",
+    "top_tokens",
+]
 
 
 @dataclass(frozen=True, slots=True)

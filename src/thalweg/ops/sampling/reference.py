@@ -40,6 +40,15 @@ def sample_row(logits: Tensor, draw: Draw) -> int:
     return int(ids[_first_largest(logits[ids].double() + noise)])
 
 
+def top_tokens(logprobs: Tensor, k: int) -> list[tuple[int, float]]:
+    """The k largest with their ids, descending, ties by ascending id. logprobs: [vocab_size]"""
+    if k == 0:
+        return []
+    ids = _top_k(logprobs, min(k, len(logprobs))).nonzero()[:, 0]
+    order = logprobs[ids].sort(descending=True, stable=True)
+    return list(zip(ids[order.indices].tolist(), order.values.tolist(), strict=True))
+
+
 def _candidates(logits: Tensor, draw: Draw) -> Tensor:
     """Ascending ids that top_k, then top_p, then min_p leave."""
     kept = torch.isfinite(logits)

@@ -1,0 +1,95 @@
+"""From hidden states to tokens: edits of the logits, then one draw a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from thalweg.ops import sampling
+from thalweg.ops.sampling import Draw, draw_key
+from thalweg.runner.penalties import edit_logits
+from thalweg.scheduler.plan import SamplingRow, StepPlan, StepResult, Token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from thalweg.ops.registry import KernelSelector
+
+ROWS_AT_ONCE = 32
+"""Rows of logits in memory at a time: a prompt whose logprobs are wanted has thousands."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogitsSource:
+    """The hidden states of a step, and how they become logits."""
+
+    hidden: Tensor  # [L, D]
+    project: Callable[[Tensor], Tensor]  # [n, D] -> [n, vocab_size]
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """[stop - start, vocab_size]"""
+        return self.project(self.hidden[start:stop])
+
+
+class Sampler:
+    def __init__(self, kernels: KernelSelector, vocab_size: int, dtype: torch.dtype) -> None:
+        problem = sampling.SamplingProblem(vocab_size, dtype)
+        self._sample = kernels.bind(sampling.OP, problem)
+        self._logprobs = kernels.bind(sampling.LOGPROBS_OP, problem)
+
+    @torch.inference_mode()
+    def __call__(self, source: LogitsSource, plan: StepPlan) -> StepResult:
+        """Draw the plan's `sampling` rows and score its `scoring` rows, a few rows at a time."""
+        sampled: dict[int, Token] = {}
+        scored: dict[int, Token] = {}
+        for start in range(0, len(plan.logits_rows), ROWS_AT_ONCE):
+            stop = min(start + ROWS_AT_ONCE, len(plan.logits_rows))
+            logits = source.rows(start, stop)
+            chunk = range(start, stop)
+            for i, score in enumerate(plan.scoring):
+                if score.logits_row in chunk:
+                    row = logits[score.logits_row - start]
+                    num_top = score.sample.request.params.prompt_logprobs
+                    scored[i] = self._token(row, score.token_id, num_top=num_top)
+            draws = [(i, r) for i, r in enumerate(plan.sampling) if r.logits_row in chunk]
+            rows = [logits[row.logits_row - start] for _, row in draws]
+            for (i, _), token in zip(draws, self._draw(rows, [r for _, r in draws]), strict=True):
+                sampled[i] = token
+        return StepResult(
+            tuple(sampled[i] for i in range(len(plan.sampling))),
+            tuple(scored[i] for i in range(len(plan.scoring))),
+        )
+
+    def _draw(self, logits: Sequence[Tensor], rows: Sequence[SamplingRow]) -> list[Token]:
+        if not rows:
+            return []
+        edited = torch.stack([edit_logits(x, row) for x, row in zip(logits, rows, strict=True)])
+        ids = self._sample(edited, [draw(row) for row in rows])
+        return [
+            self._token(x, token_id, num_top=row.request.params.logprobs)
+            for x, row, token_id in zip(logits, rows, ids, strict=True)
+        ]
+
+    def _token(self, logits: Tensor, token_id: int, *, num_top: int | None) -> Token:
+        if num_top is None:
+            return Token(token_id)
+        logprobs = self._logprobs(logits[None])[0]
+        return Token(
+            token_id, float(logprobs[token_id]), tuple(sampling.top_tokens(logprobs, num_top))
+        )
+
+
+def draw(row: SamplingRow) -> Draw:
+    """The noise of a token is named by its place in its own answer and by nothing else."""
+    request, params = row.request, row.request.params
+    token_index = len(row.history) - len(request.prompt)
+    return Draw(
+        params.temperature,
+        params.top_k,
+        params.top_p,
+        params.min_p,
+        draw_key(request.seed, row.sample_index, token_index),
+    )

@@ -1,0 +1,215 @@
+"""Who computes how many tokens in the next step.
+
+There is no prefill and no decode here: every sample has tokens that are known and tokens that are
+computed, and each step lets the second catch up with the first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from thalweg.errors import OutOfCache
+from thalweg.scheduler.plan import (
+    FinishReason,
+    NewToken,
+    SamplingRow,
+    ScheduledRow,
+    ScoringRow,
+    StepPlan,
+    StepResult,
+)
+from thalweg.scheduler.request import Request, Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from thalweg.memory.manager import BlockCopy, CacheManager
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerLimits:
+    max_num_seqs: int
+    """Samples running at once."""
+    max_num_batched_tokens: int
+    """New tokens in one step."""
+
+
+class Scheduler:
+    """First come, first served, in steps that mix prompts and running answers.
+
+    Owns the sequences of all samples. When memory runs out the latest arrival gives its up and is
+    computed again later.
+    """
+
+    def __init__(self, caches: CacheManager, limits: SchedulerLimits) -> None:
+        self._caches = caches
+        self._limits = limits
+        self._waiting: deque[Sample] = deque()
+        self._running: list[Sample] = []  # in order of arrival
+        self._copies: list[BlockCopy] = []
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._running or self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    def add(self, request: Request) -> None:
+        """Queue a request. The caller has checked that it fits an empty engine."""
+        self._waiting.append(Sample(request, 0, list(request.prompt)))
+
+    def schedule(self) -> StepPlan:
+        """Reserve memory for the next step. Only an idle scheduler returns a plan without rows."""
+        rows: list[ScheduledRow] = []
+        shares = self._shares()
+        for sample, share in shares:
+            if sample not in self._running:
+                continue  # gave way to an earlier one
+            if (row := self._reserve(sample, share, rows)) is not None:
+                rows.append(row)
+        budget = self._limits.max_num_batched_tokens - sum(len(r.token_ids) for r in rows)
+        while self._waiting and budget and len(self._running) < self._limits.max_num_seqs:
+            sample = self._waiting[0]
+            if not self._fits(sample):
+                break
+            self._running.append(self._waiting.popleft())
+            row = self._reserve(sample, min(sample.num_wanted, budget), rows)
+            assert row is not None
+            rows.append(row)
+            budget -= len(row.token_ids)
+        return self._plan(rows)
+
+    def update(self, plan: StepPlan, result: StepResult) -> list[NewToken]:
+        """Append what was drawn, after the reservations were committed."""
+        for scored in plan.scoring:
+            scored.sample.num_prompt_scored += 1
+        new: list[NewToken] = []
+        samples = {(r.sample.request.id, r.sample.index): r.sample for r in plan.rows}
+        for row, token in zip(plan.sampling, result.sampled, strict=True):
+            sample = samples.get((row.request.id, row.sample_index))
+            if sample is None:
+                sample = self._fork(samples[row.request.id, 0], row.sample_index)
+            new.append(NewToken(sample, token, self._finish_reason(sample, token.id)))
+        for event in new:
+            event.sample.tokens.append(event.token.id)
+            if event.finish_reason is not None:
+                self.finish(event.sample)
+        return new
+
+    def finish(self, sample: Sample) -> None:
+        """End one answer and free its memory."""
+        if sample in self._running:
+            self._running.remove(sample)
+        elif sample in self._waiting:
+            self._waiting.remove(sample)
+        self._caches.free(sample.seq)
+
+    def abort(self, request_id: str) -> None:
+        """End all answers of a request, wherever they are. Not between `schedule` and `update`."""
+        for sample in [*self._running, *self._waiting]:
+            if sample.request.id == request_id:
+                self.finish(sample)
+
+    def rollback(self, plan: StepPlan) -> None:
+        """Undo a step that failed: its sequences are half-written and start again from nothing."""
+        self._copies = [*plan.copies, *self._copies]  # making one twice does no harm
+        for row in plan.rows:
+            self._caches.abort(row.reservation)
+        for row in reversed(plan.rows):
+            self._preempt(row.sample)
+
+    def _shares(self) -> list[tuple[Sample, int]]:
+        """Every running sample gets a token before any gets more; then in order of arrival."""
+        spare = self._limits.max_num_batched_tokens - len(self._running)
+        shares: list[tuple[Sample, int]] = []
+        for sample in self._running[: self._limits.max_num_batched_tokens]:
+            extra = min(sample.num_wanted - 1, max(spare, 0))
+            spare -= extra
+            shares.append((sample, 1 + extra))
+        return shares
+
+    def _reserve(
+        self, sample: Sample, num_new: int, scheduled: list[ScheduledRow]
+    ) -> ScheduledRow | None:
+        """A row for the sample. Later arrivals, and at last the sample itself, make room for it."""
+        start = sample.seq.num_computed
+        token_ids = sample.tokens[start : start + num_new]
+        while True:
+            try:
+                return ScheduledRow(sample, self._caches.reserve(sample.seq, num_new), token_ids)
+            except OutOfCache:
+                victim = self._running[-1]
+                assert all(row.sample is not victim for row in scheduled)
+                self._preempt(victim)
+                if victim is sample:
+                    return None
+
+    def _preempt(self, sample: Sample) -> None:
+        self._running.remove(sample)
+        self._caches.free(sample.seq)
+        self._waiting.appendleft(sample)
+
+    def _fits(self, sample: Sample) -> bool:
+        """All it has so far fits beside the others; so a newcomer does not push anyone out."""
+        blocks = -(-len(sample.tokens) // self._caches.block_size)
+        return blocks <= self._caches.blocks.num_free and self._caches.slots.num_free > 0
+
+    def _plan(self, rows: list[ScheduledRow]) -> StepPlan:
+        logits_rows: list[int] = []
+        sampling: list[SamplingRow] = []
+        scoring: list[ScoringRow] = []
+        offset = 0
+        for row in rows:
+            sample, start, count = row.sample, row.sample.seq.num_computed, len(row.token_ids)
+            for position in _scored_positions(sample, range(start, start + count)):
+                scoring.append(ScoringRow(sample, len(logits_rows), sample.tokens[position + 1]))
+                logits_rows.append(offset + position - start)
+            if count == sample.num_wanted:
+                first_answer = sample.num_generated == 0
+                for index in range(sample.request.params.n) if first_answer else [sample.index]:
+                    sampling.append(
+                        SamplingRow(sample.request, index, len(logits_rows), sample.tokens)
+                    )
+                logits_rows.append(offset + count - 1)
+            offset += count
+        copies, self._copies = tuple(self._copies), []
+        return StepPlan(tuple(rows), tuple(logits_rows), tuple(sampling), tuple(scoring), copies)
+
+    def _fork(self, sample: Sample, index: int) -> Sample:
+        """Another answer to the same prompt, whose memory is shared as far as it is equal."""
+        twin = Sample(sample.request, index, list(sample.request.prompt))
+        try:
+            if len(self._running) == self._limits.max_num_seqs:
+                raise OutOfCache(blocks=0, slots=1)
+            twin.seq, copies = self._caches.fork(sample.seq)
+        except OutOfCache:  # it computes the prompt itself, later
+            self._waiting.appendleft(twin)
+            return twin
+        self._copies += copies
+        self._running.append(twin)
+        return twin
+
+    def _finish_reason(self, sample: Sample, token_id: int) -> FinishReason | None:
+        if token_id in sample.request.stop_ids:
+            return "stop"
+        if sample.num_generated + 1 == sample.request.max_tokens:
+            return "length"
+        return None
+
+
+def _scored_positions(sample: Sample, positions: range) -> Iterable[int]:
+    """Those of a row's positions whose logits score a prompt token that was not scored yet."""
+    if sample.index or sample.request.params.prompt_logprobs is None:
+        return ()
+    return range(
+        max(positions.start, sample.num_prompt_scored),
+        min(positions.stop, len(sample.request.prompt) - 1),
+    )
