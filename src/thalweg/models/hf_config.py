@@ -19,41 +19,33 @@ GENERATIVE = ("ForCausalLM", "ForConditionalGeneration", "Model")
 """Endings of the class names whose weights are a language model's; others have another head."""
 
 ABOUT_OTHER_THINGS = frozenset(
-    [
+    {
+        "_name_or_path",
         "architectures",
         "attention_dropout",
+        "auto_map",
         "bos_token_id",
         "dtype",
         "eos_token_id",
+        "full_attention_interval",
         "initializer_range",
+        "intermediate_size",
+        "is_llama_config",
+        "mamba_ssm_dtype",
         "model_type",
-        "output_attentions",
-        "output_hidden_states",
         "output_router_logits",
         "pad_token_id",
         "pretraining_tp",
-        "return_dict",
         "rope_interleaved",
         "router_aux_loss_coef",
         "tie_word_embeddings",
         "torch_dtype",
         "transformers_version",
+        "transformers.js_config",
         "use_cache",
-        "vocab_file",
-        "mamba_ssm_dtype",
-        "chunk_size_feed_forward",
-        "id2label",
-        "label2id",
-        "is_encoder_decoder",
-        "problem_type",
-        "full_attention_interval",
-        "mrope_section",
-        "mrope_interleaved",
-        "_name_or_path",
-        "auto_map",
-    ]
+    }
 )
-"""Fields that say nothing about the maths of inference, or that transformers reads nowhere."""
+"""Not worth a word when unread: training, defaults of a saved config, what transformers ignores."""
 
 
 @dataclass(frozen=True, slots=True)
