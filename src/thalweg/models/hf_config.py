@@ -64,7 +64,9 @@ class HFConfig:
 
 def read_hf_config(directory: Path) -> HFConfig:
     if not (directory / "config.json").is_file():
-        raise CheckpointError(f"{directory} has no config.json: not a Hugging Face checkpoint")
+        found = sorted(directory.glob("*.gguf"))
+        hint = f"name the file {found[0].name}" if found else "not a Hugging Face checkpoint"
+        raise CheckpointError(f"{directory} has no config.json: {hint}")
     values = read_json_object(directory / "config.json")
     outer = Fields(values, "config.json")
     text = outer.section("text_config") or outer

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from thalweg.models.hf_config import HFConfig
     from thalweg.models.hf_fields import Fields
 
-FULL, LINEAR, SLIDING = "full_attention", "linear_attention", "sliding_attention"
+FULL, LINEAR = "full_attention", "linear_attention"
 
 
 def read_attention(
@@ -94,6 +94,13 @@ def read_layer_types(text: Fields, *, allowed: tuple[str, ...]) -> tuple[str, ..
     if not set(kinds) <= set(allowed):
         raise text.error("layer_types", "only " + ", ".join(allowed))
     return kinds
+
+
+def refuse_windowed_layers(text: Fields) -> None:
+    """For qwen2 and qwen3: `layer_types` says which layers look at a window only, or else they are
+    those from `max_window_layers` on."""
+    if not read_layer_types(text, allowed=(FULL,)):
+        refuse_sliding_window(text, first_layer=text.integer("max_window_layers", 28, least=0))
 
 
 def refuse_sliding_window(text: Fields, *, first_layer: int) -> None:

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 from thalweg.config.model import LayerConfig, ModelConfig
 from thalweg.models.hf_layers import (
-    FULL,
     assemble,
-    read_layer_types,
     read_mlp,
     read_whole_head_attention,
-    refuse_sliding_window,
+    refuse_windowed_layers,
 )
 
 if TYPE_CHECKING:
@@ -28,8 +26,7 @@ def describe_llama(hf: HFConfig) -> ModelConfig:
 
 def describe_qwen2(hf: HFConfig) -> ModelConfig:
     text = hf.text
-    read_layer_types(text, allowed=(FULL,))
-    refuse_sliding_window(text, first_layer=text.integer("max_window_layers", 28, least=0))
+    refuse_windowed_layers(text)
     attention = replace(read_whole_head_attention(text), qkv_bias=True)
     return assemble(
         hf, [LayerConfig(attention, read_mlp(text))] * text.integer("num_hidden_layers")

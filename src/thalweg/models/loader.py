@@ -78,13 +78,13 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     `CheckpointError` for anything that is missing, damaged, contradictory or not implemented.
     """
     path = Path(path)
-    if path.is_dir():
-        return _open_directory(path)
     if not path.exists():
         raise CheckpointError(f"{path} does not exist")
-    if path.suffix == ".gguf":
-        return _open_gguf(path)
-    raise CheckpointError(f"{path} is neither a directory nor a .gguf file")
+    if path.is_dir():
+        return _open_directory(path)
+    if path.suffix == ".safetensors":
+        raise CheckpointError(f"{path} is one file of a checkpoint: name its directory")
+    return _open_gguf(path)
 
 
 def _open_directory(path: Path) -> Checkpoint:

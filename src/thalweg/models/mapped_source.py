@@ -54,19 +54,23 @@ class MappedSource:
         if info.dtype_name in QUANTIZED:
             return self._dequantize(tensor)
         dtype = PLAIN[info.dtype_name]
-        flat = torch.frombuffer(
-            self._mapped(tensor.path), dtype=dtype, count=prod(info.shape), offset=tensor.offset
-        )
+        if tensor.offset % dtype.itemsize:  # Possible in safetensors, though no writer does it.
+            flat = torch.frombuffer(bytearray(self._bytes(tensor)), dtype=dtype)
+        else:
+            flat = torch.frombuffer(
+                self._mapped(tensor.path), dtype=dtype, count=prod(info.shape), offset=tensor.offset
+            )
         return flat.reshape(info.shape)
 
     def _dequantize(self, tensor: StoredTensor) -> Tensor:
         info = tensor.info
-        stored = np.frombuffer(
-            self._mapped(tensor.path), np.uint8, count=info.nbytes, offset=tensor.offset
-        )
-        rows = stored.reshape(*info.shape[:-1], -1)
+        rows = np.frombuffer(self._bytes(tensor), np.uint8).reshape(*info.shape[:-1], -1)
         values = gguf.dequantize(rows, QUANTIZED[info.dtype_name])
         return torch.from_numpy(values).reshape(info.shape)
+
+    def _bytes(self, tensor: StoredTensor) -> memoryview:
+        mapped = memoryview(self._mapped(tensor.path))
+        return mapped[tensor.offset : tensor.offset + tensor.info.nbytes]
 
     def _mapped(self, path: Path) -> mmap.mmap:
         if path not in self._files:

@@ -15,6 +15,7 @@ from thalweg.models.hf_layers import (
     read_sparse_layers,
     read_whole_head_attention,
     refuse_sliding_window,
+    refuse_windowed_layers,
 )
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 def describe_qwen3(hf: HFConfig) -> ModelConfig:
     text = hf.text
     text.only("attention_bias", False)
-    read_layer_types(text, allowed=(FULL,))
-    refuse_sliding_window(text, first_layer=text.integer("max_window_layers", 28, least=0))
+    refuse_windowed_layers(text)
     attention = replace(read_whole_head_attention(text, head_dim=128), qk_norm=True)
     return assemble(
         hf, [LayerConfig(attention, read_mlp(text))] * text.integer("num_hidden_layers")

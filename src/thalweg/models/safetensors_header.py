@@ -87,7 +87,7 @@ def _parse(path: Path, header: bytes) -> dict[str, Any]:
 
     try:
         entries = json.loads(header, object_pairs_hook=without_repeats)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} has a damaged header: {error}") from error
     if not isinstance(entries, dict):
         raise CheckpointError(f"{path} has a damaged header: it is no JSON object")
@@ -96,10 +96,11 @@ def _parse(path: Path, header: bytes) -> dict[str, Any]:
 
 def _stored_tensor(path: Path, name: str, *, entry: Any, data_start: int) -> StoredTensor:
     match entry:
-        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(end)]}:
-            nbytes = prod(shape) * ITEMSIZE[dtype] if dtype in ITEMSIZE else end - start
-            sizes_are_counts = all(isinstance(n, int) and n >= 0 for n in shape)
-            if sizes_are_counts and 0 <= start <= end and nbytes == end - start:
+        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(end)]} if (
+            all(isinstance(n, int) and n >= 0 for n in shape) and 0 <= start <= end
+        ):
+            nbytes = end - start
+            if dtype not in ITEMSIZE or nbytes == prod(shape) * ITEMSIZE[dtype]:
                 info = TensorInfo(tuple(shape), dtype, nbytes)
                 return StoredTensor(info, path, data_start + start)
     raise CheckpointError(f"{path} has a damaged header: tensor {name} is {json.dumps(entry)[:80]}")

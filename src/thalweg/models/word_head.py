@@ -53,4 +53,6 @@ def _equal(source: TensorSource, a: str, b: str) -> bool:
     infos = [source.entries()[name] for name in (a, b)]
     if infos[0].shape != infos[1].shape or not all(i.dtype_name in READABLE for i in infos):
         return False
-    return torch.equal(*(source.read(name).float() for name in (a, b)))
+    x, y = source.read(a), source.read(b)
+    dtype = torch.promote_types(x.dtype, y.dtype)
+    return torch.equal(x.to(dtype), y.to(dtype))
