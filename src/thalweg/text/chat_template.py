@@ -19,10 +19,17 @@ if TYPE_CHECKING:
 # What Python raises when a template treats a value as something it is not.
 _MISUSE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
-_CALL = {"name": "probe", "arguments": {"key": "probed"}}
+_CALL = {
+    "id": "probe0001",
+    "type": "function",
+    "function": {"name": "probe", "arguments": {"key": "probed"}},
+}
 _PROBE = (
     {"role": "user", "content": "question"},
-    {"role": "assistant", "content": None, "tool_calls": [{"id": "0", "function": _CALL}]},
+    {"role": "assistant", "content": None, "tool_calls": [_CALL]},
+    {"role": "tool", "content": "result", "name": "probe", "tool_call_id": "probe0001"},
+    {"role": "assistant", "content": "answer"},
+    {"role": "user", "content": "another"},
 )
 
 
@@ -102,22 +109,25 @@ class ChatTemplate:
             raise RequestError(message) from error
 
     def _find_form(self) -> MessageForm:
-        """The first form in which a tool call comes out whole.
+        """The first form in which a tool call comes out whole, in this turn and an earlier one.
 
         Some templates stop at a null content or print 'None', others know a tool call by it; a few
         join the arguments to text, most print them as JSON.
         """
-        for form in (
-            MessageForm(null, objects) for objects in (True, False) for null in (None, "")
-        ):
-            messages = normalise_messages(_PROBE, form)
+        forms = [MessageForm(null, objects) for objects in (True, False) for null in (None, "")]
+        for form in forms:
             try:
-                text = self._render({"messages": messages, "tools": None})
+                texts = [self._render(_probe(form, num_messages)) for num_messages in (3, 5)]
             except (CheckpointError, RequestError):
                 continue
-            if "probed" in text and ("None" not in text or "None" in self.source):
+            said = "None" in self.source
+            if all("probed" in text and (said or "None" not in text) for text in texts):
                 return form
         return MessageForm()
+
+
+def _probe(form: MessageForm, num_messages: int) -> dict[str, Any]:
+    return {"messages": normalise_messages(_PROBE[:num_messages], form), "tools": None}
 
 
 def _tools(tools: Sequence[Mapping[str, Any]] | None) -> list[Any] | None:

@@ -67,11 +67,8 @@ def _core(tokens: list[Any], merges: list[Any], rules: PreTokenizer) -> tokenize
         raise CheckpointError(
             f"{_PREFIX}tokens: {len(tokens) - len(ids)} of {len(tokens)} are empty or repeated"
         )
-    pairs = [_pair(merge) for merge in merges]
-    try:
-        bpe = models.BPE(vocab=ids, merges=pairs, ignore_merges=rules.whole_words)
-    except ValueError as error:
-        raise CheckpointError(f"{_PREFIX}merges do not fit the tokens: {error}") from error
+    pairs = [_pair(merge, ids) for merge in merges]
+    bpe = models.BPE(vocab=ids, merges=pairs, ignore_merges=rules.whole_words)
     core = tokenizers.Tokenizer(bpe)
     if (normalizer := rules.build_normalizer()) is not None:
         core.normalizer = normalizer
@@ -80,10 +77,10 @@ def _core(tokens: list[Any], merges: list[Any], rules: PreTokenizer) -> tokenize
     return core
 
 
-def _pair(merge: Any) -> tuple[str, str]:
-    left, space, right = merge.partition(" ") if isinstance(merge, str) else ("", "", "")
-    if not space:
-        raise CheckpointError(f"{_PREFIX}merges: {merge!r:.80} is not allowed: two tokens")
+def _pair(merge: Any, ids: Mapping[str, int]) -> tuple[str, str]:
+    left, _, right = merge.partition(" ") if isinstance(merge, str) else ("", "", "")
+    if not (left in ids and right in ids and left + right in ids):
+        raise CheckpointError(f"{_PREFIX}merges: {merge!r:.80} is not allowed: two tokens of one")
     return left, right
 
 

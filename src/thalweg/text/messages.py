@@ -90,21 +90,21 @@ def _tool_call(call: dict[str, Any], where: str, form: MessageForm) -> dict[str,
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise RequestError(f"{where} is not allowed: a function with a name and arguments")
     where = f"{where} ({function['name']!r:.80}): arguments"
-    arguments = _arguments(function.get("arguments"), where)
-    if not form.object_arguments:
-        arguments = json.dumps(arguments, ensure_ascii=False)
-    function = {**function, "arguments": arguments}
+    given = _arguments(function.get("arguments"), where)
+    text = None if form.object_arguments else json.dumps(given, ensure_ascii=False)
+    function = {**function, "arguments": given if text is None else text}
     return {**call, "function": function} if "function" in call else function
 
 
-def _arguments(arguments: Any, where: str) -> Any:
-    if isinstance(arguments, str) and arguments.strip():
+def _arguments(arguments: Any, where: str) -> dict[str, Any]:
+    if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
+        return {}
+    if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
             text = f"{where} {arguments!r:.80} are not JSON: {error}"
             raise RequestError(text) from error
-    arguments = arguments or {}
     if not isinstance(arguments, dict):
         raise RequestError(f"{where} {arguments!r:.80} are not allowed: a JSON object")
     return arguments

@@ -35,7 +35,9 @@ class Tokenizer:
         self.bos_id = special.bos_id
         self.eos_ids = special.eos_ids
         self.strips_space = self._rule.strips_space
-        self.vocab_size = max(core.get_vocab_size(with_added_tokens=False), *(i + 1 for i in added))
+        self.vocab_size = max(
+            [core.get_vocab_size(with_added_tokens=False), *(i + 1 for i in added)]
+        )
         """One more than the largest id; the model's logits may be wider, but not narrower."""
 
     @classmethod
