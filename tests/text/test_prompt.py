@@ -5,10 +5,11 @@ from itertools import pairwise, takewhile
 from typing import Any
 
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thalweg.text import ChatPrompt, ChatTemplate, Tokenizer, encode_chat
+from thalweg.text import ChatPrompt, ChatTemplate, SpecialTokens, Tokenizer, encode_chat
 
 USER = {"role": "user", "content": "How deep is the river?"}
 SYSTEM = {"role": "system", "content": "be brief"}
@@ -204,3 +205,19 @@ def test_a_generation_prompt_of_ordinary_text_is_found_on_ids(tokenizer: Tokeniz
     history = tokenizer.encode(template.render([USER], add_generation_prompt=False))
     assert prompt.token_ids[: prompt.snapshot_hint] == history[: prompt.snapshot_hint]
     assert 0 < prompt.snapshot_hint < len(history)
+
+
+def test_special_tokens_that_swallow_the_spaces_around_them(core: tokenizers.Tokenizer) -> None:
+    own = tokenizers.Tokenizer.from_str(core.to_str())
+    own.add_special_tokens([tokenizers.AddedToken("<|user|>", lstrip=True, rstrip=True)])
+    tokenizer = Tokenizer(own, SpecialTokens())
+    template = ChatTemplate("x \n<|user|>\n  {{ messages[0].content }} <|im_end|>", {})
+    for content in ("plain", "a <|user|> b"):
+        prompt = encode_chat(tokenizer, template, [{"role": "user", "content": content}])
+        want = [
+            *tokenizer.encode("x"),
+            tokenizer.token_to_id("<|user|>"),
+            *tokenizer.encode(content + " "),
+            tokenizer.token_to_id("<|im_end|>"),
+        ]
+        assert prompt.token_ids == want

@@ -47,7 +47,7 @@ def encode_chat(
         "tools": plain_json(list(tools or ()), "tools"),
         "options": plain_json(options, "options"),
     }
-    marker = SpecialTextMarker(tokenizer, given)
+    marker = SpecialTextMarker(tokenizer, [given, template.source])
     marked = marker.mark(given)
 
     def render(add_generation_prompt: bool) -> str:

@@ -22,12 +22,15 @@ _MARKS = [*range(0xFDD0, 0xFDF0), *range(0xE000, 0xF900)]
 
 
 class SpecialTextMarker:
-    """Marks the special tokens in one conversation and encodes its rendering."""
+    """Marks the special tokens in a conversation and encodes its rendering.
 
-    def __init__(self, tokenizer: Tokenizer, conversation: Any) -> None:
+    `given` is all that the rendering can hold: the conversation, and the template itself.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, given: Any) -> None:
         self._tokenizer = tokenizer
         self._ids = {token.content: i for i, token in tokenizer.special_tokens.items()}
-        self._mark = _unused_mark(list(_strings(conversation)))
+        self._mark = _unused_mark(_strings(given))
         texts = sorted(map(re.escape, self._ids), key=len, reverse=True)
         self._written_by_user = re.compile("|".join(texts) or "(?!)")
         tokens = sorted(
