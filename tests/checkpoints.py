@@ -129,6 +129,12 @@ def make_checkpoint(path: Path, model_type: str, variant: Variant | None = None)
     return Checkpoint(path, model_type, model, mtp)
 
 
+def write_config(path: Path, model_type: str) -> Path:
+    """Only the config.json of a checkpoint, as transformers saves it."""
+    _config(model_type, tied=False).save_pretrained(path)
+    return path
+
+
 def edit_config(path: Path, **changes: Any) -> None:
     """Sets fields of config.json, of `text_config` too where there is one; None deletes."""
     file = path / "config.json"
@@ -196,7 +202,7 @@ def fuse_experts(tensors: Tensors) -> Tensors:
 
 
 def make_gguf(
-    path: Path, model: transformers.LlamaForCausalLM, *, quantization: str = "F32"
+    path: Path, model: transformers.PreTrainedModel, *, quantization: str = "F32"
 ) -> None:
     """A llama as llama.cpp's converter writes it, with matrices of one type and vectors of F32."""
     config: Any = model.config

@@ -53,7 +53,8 @@ def bind(plan: ModelPlan, weight_map: WeightMap, *, entries: Mapping[str, Tensor
             else:
                 skipped[reason].append(name)
     _refuse_wrong_names([name for name in sources if name not in entries], unknown)
-    _refuse_unreadable(sources.values(), entries)
+    _refuse_wrong_types(sources, entries)
+    _refuse_wrong_shapes(sources.values(), entries)
     used = {name: info for name, info in entries.items() if name in sources}
     return Binding(weights, used, {reason: tuple(names) for reason, names in skipped.items()})
 
@@ -79,16 +80,19 @@ def _refuse_wrong_names(missing: list[str], unknown: list[str]) -> None:
         )
 
 
-def _refuse_unreadable(sources: Iterable[WeightSpec], entries: Mapping[str, TensorInfo]) -> None:
-    for source in sources:
-        info = entries[source.name]
-        if info.dtype_name not in READABLE:
+def _refuse_wrong_types(names: Iterable[str], entries: Mapping[str, TensorInfo]) -> None:
+    for name in names:
+        if (dtype_name := entries[name].dtype_name) not in READABLE:
             raise CheckpointError(
-                f"tensor {source.name} has type {info.dtype_name}, which is not supported: "
+                f"tensor {name} has type {dtype_name}, which is not supported: "
                 f"only {', '.join(sorted(READABLE))}"
             )
-        if info.shape != source.shape:
+
+
+def _refuse_wrong_shapes(sources: Iterable[WeightSpec], entries: Mapping[str, TensorInfo]) -> None:
+    for source in sources:
+        if (shape := entries[source.name].shape) != source.shape:
             raise CheckpointError(
-                f"tensor {source.name} has shape {list(info.shape)}, "
+                f"tensor {source.name} has shape {list(shape)}, "
                 f"but the config needs {list(source.shape)}"
             )

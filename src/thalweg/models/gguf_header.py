@@ -58,15 +58,18 @@ class _Cursor:
         self._data = data
 
     def take(self, num_bytes: int) -> bytes:
+        self.require(num_bytes)
         end = self.position + num_bytes
-        if end > self.size:
+        taken = self._data[self.position : end]
+        self.position = end
+        return taken
+
+    def require(self, num_bytes: int) -> None:
+        if self.position + num_bytes > self.size:
             raise CheckpointError(
                 f"{self.path} is truncated or damaged: {num_bytes} bytes needed "
                 f"at byte {self.position} of {self.size}"
             )
-        taken = self._data[self.position : end]
-        self.position = end
-        return taken
 
     def numbers(self, code: str, count: int) -> tuple[Any, ...]:
         return struct.unpack(f"<{count}{code}", self.take(count * struct.calcsize(f"<{code}")))
@@ -90,9 +93,7 @@ class _Cursor:
 
     def scalars(self, kind: int, count: int) -> tuple[Any, ...]:
         if kind == STRING:
-            # Each takes 8 bytes at least: a wild count ends here and not in a long loop.
-            if count * 8 > self.size:
-                raise self.damage(f"{count} strings at byte {self.position}")
+            self.require(count * 8)  # A wild count ends here and not in a long loop.
             return tuple(self.string() for _ in range(count))
         if kind not in SCALARS:
             raise self.damage(f"value type {kind} at byte {self.position}")
