@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from thalweg.layers.cache_spec import cache_spec
 from thalweg.layers.linear import Linear
 from thalweg.layers.norm import RMSNorm
-from thalweg.memory.spec import CacheSpec, TensorSpec
 from thalweg.ops import paged_attention, rotary
 from thalweg.ops.paged_attention import AttentionInputs
 
@@ -43,13 +43,7 @@ class Attention(nn.Module):
                 build.dtype,
             ),
         )
-        row = (config.num_kv_heads, config.head_dim)
-        self.cache_spec = CacheSpec(
-            per_token=(
-                TensorSpec("k", row, build.cache_dtype),
-                TensorSpec("v", row, build.cache_dtype),
-            )
-        )
+        self.cache_spec = cache_spec(config, build.cache_dtype)
 
     def forward(self, hidden: Tensor, batch: ForwardBatch, cache: LayerCache) -> Tensor:
         """hidden: [T, hidden_size] -> [T, hidden_size]"""

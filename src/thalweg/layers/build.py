@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from thalweg.memory.spec import DType
+from thalweg.ops.precision import ACCUMULATE
 
 if TYPE_CHECKING:
+    import torch
+
     from thalweg.config import NormConfig
     from thalweg.ops.registry import KernelSelector
 
@@ -21,7 +22,6 @@ class BuildContext:
     kernels: KernelSelector
     dtype: torch.dtype
     device: str
-    hidden_size: int
     norm: NormConfig
     block_size: int
     max_model_len: int
@@ -32,6 +32,6 @@ class BuildContext:
         return DType.named(str(self.dtype).removeprefix("torch."))
 
     @property
-    def state_dtype(self) -> DType:
-        """Of recurrent state: never less than float32."""
-        return DType.FLOAT64 if self.dtype == torch.float64 else DType.FLOAT32
+    def state_dtype(self) -> torch.dtype:
+        """Of recurrent state and all that is computed on the way to it."""
+        return ACCUMULATE[self.dtype]

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from thalweg.layers.cache_spec import cache_spec
 from thalweg.layers.linear import Linear, joined
-from thalweg.memory.spec import CacheSpec, TensorSpec
-from thalweg.memory.storage import TORCH_DTYPES, LayerCache
 from thalweg.ops import causal_conv1d, gated_delta_rule, rms_norm
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from thalweg.config import GatedDeltaNetConfig
     from thalweg.layers.build import BuildContext
     from thalweg.layers.weights import Weights
+    from thalweg.memory.storage import LayerCache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +40,7 @@ class GatedDeltaNet(nn.Module):
             ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"], weights, build
         )
         self.out_proj = Linear(["out_proj"], weights, build)
-        state_dtype = TORCH_DTYPES[build.state_dtype]
+        state_dtype = build.state_dtype
         self.gates = build.kernels.bind(
             gated_delta_rule.GATES_OP,
             gated_delta_rule.DeltaGatesProblem(
@@ -66,14 +66,7 @@ class GatedDeltaNet(nn.Module):
             rms_norm.GATED_OP,
             rms_norm.RMSNormProblem(joined([weights["norm.weight"]], build), build.norm.eps),
         )
-        window = (config.conv_kernel_size - 1, config.conv_dim)
-        state = (config.num_v_heads, config.head_k_dim, config.head_v_dim)
-        self.cache_spec = CacheSpec(
-            per_sequence=(
-                TensorSpec("conv", window, build.state_dtype),
-                TensorSpec("ssm", state, build.state_dtype),
-            )
-        )
+        self.cache_spec = cache_spec(config, build.cache_dtype)
 
     def forward(self, hidden: Tensor, batch: ForwardBatch, cache: LayerCache) -> Tensor:
         """hidden: [T, hidden_size] -> [T, hidden_size]"""

@@ -14,6 +14,7 @@ from thalweg.layers.embedding import Embedding, LMHead
 from thalweg.layers.layer import TransformerLayer
 from thalweg.layers.linear import joined
 from thalweg.layers.norm import AddRMSNorm
+from thalweg.models.plan import ModelPlan
 
 if TYPE_CHECKING:
     from thalweg.batch import ForwardBatch
@@ -39,6 +40,12 @@ class Decoder(nn.Module):
         if not config.tie_word_embeddings:
             table = joined([weights["lm_head.weight"]], build)
         self.lm_head = LMHead(table, build)
+        self.mtp = {
+            spec.name: weights[spec.name]
+            for spec in ModelPlan.of(config).weights
+            if spec.name.startswith("mtp.")
+        }
+        """Weights of the multi-token-prediction head as stored, kept for a drafter."""
 
     def forward(self, batch: ForwardBatch, caches: list[LayerCache]) -> Tensor:
         """caches: each layer's, as `cache_specs` says -> every row's final normed hidden state,

@@ -1,0 +1,59 @@
+"""What is checked of a prompt before it may cost anything."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from thalweg.errors import RequestError
+from thalweg.scheduler.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from thalweg.config import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionLimits:
+    vocab_size: int
+    max_model_len: int
+    eos_ids: frozenset[int]
+
+
+def admit(
+    request_id: str,
+    prompt: Sequence[int],
+    params: SamplingParams,
+    *,
+    limits: AdmissionLimits,
+    snapshot_hints: tuple[int, ...] = (),
+) -> Request:
+    """A request that is sure to fit. `max_tokens` is cut to what the context holds; an answer that
+    reaches it ends with finish reason `length`."""
+    if not prompt:
+        raise RequestError("the prompt is empty: at least one token")
+    last = limits.vocab_size - 1
+    for token in prompt:
+        if not isinstance(token, int) or not 0 <= token <= last:
+            raise RequestError(f"token id {token!r} in the prompt is not allowed: 0 to {last}")
+    for name, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
+        if bad := [token for token in ids if token > last]:
+            raise RequestError(f"token id {bad[0]} in {name} is not allowed: 0 to {last}")
+    room = limits.max_model_len - len(prompt)
+    if room < 1:
+        raise RequestError(
+            f"the prompt has {len(prompt)} tokens, and prompt and answer together may have "
+            f"{limits.max_model_len}"
+        )
+    return Request(
+        id=request_id,
+        prompt=tuple(prompt),
+        params=params,
+        seed=secrets.randbits(63) if params.seed is None else params.seed,
+        max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
+        stop_ids=frozenset(params.stop_token_ids)
+        | (frozenset() if params.ignore_eos else limits.eos_ids),
+        snapshot_hints=snapshot_hints,
+    )

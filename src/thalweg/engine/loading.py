@@ -1,0 +1,111 @@
+"""From a model's path to an engine that can take requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from thalweg.engine.admission import AdmissionLimits
+from thalweg.engine.engine import Engine, EngineParts
+from thalweg.errors import CheckpointError
+from thalweg.layers.cache_spec import cache_spec
+from thalweg.memory.manager import CacheManager
+from thalweg.memory.plan import CachePlan, plan_caches
+from thalweg.memory.spec import DType
+from thalweg.memory.storage import CacheStorage
+from thalweg.models.build import DTYPES, build_model
+from thalweg.models.loader import TokenizerDirectory, open_checkpoint
+from thalweg.ops.registry import ExecutionPlan, KernelSelector
+from thalweg.runner.batch_builder import BatchBuilder
+from thalweg.runner.runner import Runner
+from thalweg.runner.sampler import Sampler
+from thalweg.scheduler.scheduler import Scheduler, SchedulerLimits
+from thalweg.text import ChatTemplate, Tokenizer, tokenizer_from_gguf
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from thalweg.config import EngineConfig, ModelConfig
+    from thalweg.models.load_report import LoadReport
+    from thalweg.models.loader import Checkpoint, Progress
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedEngine:
+    """An engine and what it was made of."""
+
+    engine: Engine
+    limits: AdmissionLimits
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    """None: the model has no chat template."""
+    model: ModelConfig
+    report: LoadReport
+    caches: CachePlan
+    execution: ExecutionPlan
+
+
+def load_engine(
+    path: str | Path, config: EngineConfig, progress: Progress | None = None
+) -> LoadedEngine:
+    """`path` is a Hugging Face directory or a GGUF file. What can be refused is refused before the
+    weights are read; `progress` hears of bytes read and bytes in all."""
+    checkpoint = open_checkpoint(path)
+    facts = checkpoint.config
+    tokenizer, template = load_text(checkpoint)
+    if tokenizer.vocab_size > facts.vocab_size:
+        raise CheckpointError(
+            f"the tokenizer of {path} has {tokenizer.vocab_size} tokens, "
+            f"but the model's vocabulary is {facts.vocab_size}"
+        )
+    specs = [cache_spec(layer.mixer, DType.named(config.dtype)) for layer in facts.layers]
+    plan = plan_caches(specs, config, model_max_len=facts.max_position_embeddings)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+
+    kernels = KernelSelector(config.kernels)
+    model = build_model(
+        checkpoint, config, kernels=kernels, max_model_len=plan.max_model_len, progress=progress
+    )
+    storage = CacheStorage(
+        specs,
+        plan.num_blocks,
+        plan.num_slots,
+        block_size=config.block_size,
+        device=config.device,
+    )
+    caches = CacheManager(plan.num_blocks, config.block_size, plan.num_slots)
+    parts = EngineParts(
+        caches=caches,
+        scheduler=Scheduler(
+            caches, SchedulerLimits(plan.max_num_seqs, config.max_num_batched_tokens)
+        ),
+        batch_builder=BatchBuilder(config.block_size, config.device),
+        runner=Runner(model, storage),
+        sampler=Sampler(kernels, facts.vocab_size, DTYPES[config.dtype]),
+        tokenizer=tokenizer,
+    )
+    eos_ids = frozenset(facts.eos_token_ids) | frozenset(tokenizer.eos_ids)
+    return LoadedEngine(
+        engine=Engine(parts),
+        limits=AdmissionLimits(facts.vocab_size, plan.max_model_len, eos_ids),
+        tokenizer=tokenizer,
+        template=template,
+        model=facts,
+        report=checkpoint.report,
+        caches=plan,
+        execution=kernels.plan(),
+    )
+
+
+def load_text(checkpoint: Checkpoint) -> tuple[Tokenizer, ChatTemplate | None]:
+    """A checkpoint's tokenizer and chat template, wherever it keeps them."""
+    where = checkpoint.tokenizer
+    if isinstance(where, TokenizerDirectory):
+        tokenizer = Tokenizer.from_directory(where.path)
+        return tokenizer, ChatTemplate.from_directory(where.path, tokenizer.names)
+    tokenizer = tokenizer_from_gguf(where.values)
+    source = where.values.get("tokenizer.chat_template")
+    return tokenizer, None if source is None else ChatTemplate(source, tokenizer.names)

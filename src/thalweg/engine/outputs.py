@@ -1,0 +1,78 @@
+"""What comes back from an engine: pieces as they are made, and the whole at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from thalweg.scheduler.plan import Token
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of one answer. The deltas of an answer, joined, are the whole of it."""
+
+    request_id: str
+    index: int
+    """Which of the request's n answers."""
+    text: str
+    """May be empty: half a character, or the beginning of a stop string, waits for its rest."""
+    tokens: tuple[Token, ...]
+    finish_reason: FinishReason | None = None
+    """Set on an answer's last piece."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionOutput:
+    """One answer."""
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    """With the token that ended it, whose text is not in `text`."""
+    tokens: tuple[Token, ...]
+    """The same with logprobs, where `SamplingParams.logprobs` asked for them."""
+    finish_reason: FinishReason
+    """`stop`: an end-of-text or stop id, or a stop string; `length`: max_tokens or the context is
+    reached; `abort`: cancelled."""
+    stop: str | int | None = None
+    """The stop string or the id that ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds of one request."""
+
+    queue: float
+    """From admission to the first step that computed a part of it."""
+    prompt: float
+    """From there to the first token."""
+    generation: float
+    """From there to the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutput:
+    request_id: str
+    prompt: str | None
+    """None when the prompt was given as token ids."""
+    prompt_token_ids: tuple[int, ...]
+    prompt_tokens: tuple[Token, ...]
+    """The prompt's tokens from the second on with their logprobs, where
+    `SamplingParams.prompt_logprobs` asked for them; the first has nothing before it."""
+    outputs: tuple[CompletionOutput, ...]
+    seed: int
+    """The seed that gives the same answers again."""
+    timings: Timings
+
+    @property
+    def text(self) -> str:
+        """The first answer's text."""
+        return self.outputs[0].text
+
+    @property
+    def num_generated(self) -> int:
+        return sum(len(output.token_ids) for output in self.outputs)

@@ -1,0 +1,25 @@
+"""What each kind of mixer remembers, from its facts alone. Torch-free: memory is planned before a
+model is built."""
+
+from __future__ import annotations
+
+from thalweg.config import AttentionConfig, GatedDeltaNetConfig, MixerConfig
+from thalweg.memory.spec import CacheSpec, DType, TensorSpec
+
+
+def cache_spec(mixer: MixerConfig, dtype: DType) -> CacheSpec:
+    """`dtype` is the model's: KV rows have it, recurrent state has at least float32."""
+    match mixer:
+        case AttentionConfig():
+            row = (mixer.num_kv_heads, mixer.head_dim)
+            return CacheSpec(per_token=(TensorSpec("k", row, dtype), TensorSpec("v", row, dtype)))
+        case GatedDeltaNetConfig():
+            state_dtype = DType.FLOAT64 if dtype == DType.FLOAT64 else DType.FLOAT32
+            window = (mixer.conv_kernel_size - 1, mixer.conv_dim)
+            state = (mixer.num_v_heads, mixer.head_k_dim, mixer.head_v_dim)
+            return CacheSpec(
+                per_sequence=(
+                    TensorSpec("conv", window, state_dtype),
+                    TensorSpec("ssm", state, state_dtype),
+                )
+            )
