@@ -1,0 +1,294 @@
+"""The laws are worth what they catch: each of these faults breaks one of some fixed programs."""
+
+from __future__ import annotations
+
+import random
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import thalweg.batch
+import thalweg.memory.manager
+from programs import EXAMPLES, Program, random_program, run_program
+from world import Code, hash_world
+
+MANAGER, BATCH = thalweg.memory.manager, thalweg.batch
+POOLS = ((64, 64), (64, 64), (10, 7), (16, 5))
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    name: str
+    module: ModuleType
+    original: str
+    changed: str
+
+
+MUTANTS = [
+    Mutant(
+        "shared state is overwritten in place",
+        MANAGER,
+        "in_place = self.slots.exclusive(seq.slot)",
+        "in_place = seq.slot != NULL",
+    ),
+    Mutant(
+        "state is never kept in place, the old slot leaks",
+        MANAGER,
+        "self._release_slots({r.load_slot, *r.store_slots} - {seq.slot})",
+        "self._release_slots({*r.store_slots} - {seq.slot})",
+    ),
+    Mutant(
+        "a snapshot does not share its slot",
+        MANAGER,
+        "tuple(map(self.blocks.share, blocks)), self.slots.share(slot))",
+        "tuple(map(self.blocks.share, blocks)), slot)",
+    ),
+    Mutant(
+        "a snapshot does not share its blocks",
+        MANAGER,
+        "tuple(map(self.blocks.share, blocks)), self",
+        "tuple(blocks), self",
+    ),
+    Mutant(
+        "the state after the last draft is kept",
+        MANAGER,
+        "seq.slot = r.store_slots[num_kept - 1]",
+        "seq.slot = r.store_slots[-1]",
+    ),
+    Mutant(
+        "the state before the last kept token is kept",
+        MANAGER,
+        "seq.slot = r.store_slots[num_kept - 1]",
+        "seq.slot = r.store_slots[max(r.num_new - r.num_drafts - 1, num_kept - 2)]",
+    ),
+    Mutant(
+        "all new tokens become history",
+        MANAGER,
+        "seq.num_computed += num_kept",
+        "seq.num_computed += r.num_new",
+    ),
+    Mutant(
+        "slots of rejected drafts leak",
+        MANAGER,
+        "self._release_slots({r.load_slot, *r.store_slots} - {seq.slot})",
+        "self._release_slots({r.load_slot, *r.store_slots[:num_kept]} - {seq.slot})",
+    ),
+    Mutant(
+        "blocks of rejected drafts leak",
+        MANAGER,
+        "        for block in seq.blocks[used:]:\n            self.blocks.release(block)\n",
+        "",
+    ),
+    Mutant(
+        "blocks of rejected drafts stay with the sequence",
+        MANAGER,
+        "used = self._blocks_for(max(seq.num_computed, seq.num_written))",
+        "used = len(seq.blocks)",
+    ),
+    Mutant(
+        "written blocks are given up at commit",
+        MANAGER,
+        "used = self._blocks_for(max(seq.num_computed, seq.num_written))",
+        "used = self._blocks_for(seq.num_computed)",
+    ),
+    Mutant(
+        "one block too few at a boundary",
+        MANAGER,
+        "return -(-num_tokens // self.block_size)",
+        "return -(-(num_tokens - 1) // self.block_size)",
+    ),
+    Mutant(
+        "a capture is released with the reservation",
+        MANAGER,
+        "        self._close(seq)\n        return snapshots\n",
+        "        self._close(seq)\n"
+        "        self._release_slots({s.slot for s in snapshots} - {seq.slot})\n"
+        "        return snapshots\n",
+    ),
+    Mutant(
+        "captures are off by one token",
+        MANAGER,
+        "self._prefix(seq, seq.num_computed + i + 1, r.store_slots[i])",
+        "self._prefix(seq, seq.num_computed + i + 1, r.store_slots[max(0, i - 1)])",
+    ),
+    Mutant(
+        "captures of rejected drafts are handed out",
+        MANAGER,
+        "            if i < num_kept\n",
+        "",
+    ),
+    Mutant(
+        "an abort frees the sequence's own slot",
+        MANAGER,
+        "self._release_slots(set(r.store_slots) - {r.load_slot})",
+        "self._release_slots(set(r.store_slots))",
+    ),
+    Mutant(
+        "an abort leaks its slots",
+        MANAGER,
+        "        self._release_slots(set(r.store_slots) - {r.load_slot})\n",
+        "",
+    ),
+    Mutant(
+        "a fork shares its part-filled block",
+        MANAGER,
+        "            blocks.append(self.blocks.acquire())\n"
+        "            copies = (BlockCopy(seq.blocks[full], blocks[-1], part),)\n",
+        "            blocks.append(self.blocks.share(seq.blocks[full]))\n",
+    ),
+    Mutant(
+        "a fork's block copy is skipped",
+        MANAGER,
+        "            copies = (BlockCopy(seq.blocks[full], blocks[-1], part),)\n",
+        "",
+    ),
+    Mutant(
+        "a fork's block copy lacks the last row",
+        MANAGER,
+        "BlockCopy(seq.blocks[full], blocks[-1], part)",
+        "BlockCopy(seq.blocks[full], blocks[-1], part - 1)",
+    ),
+    Mutant(
+        "a fork forgets which rows are written",
+        MANAGER,
+        "return Sequence(seq.num_computed, seq.num_written, blocks, slot), copies",
+        "return Sequence(seq.num_computed, 0, blocks, slot), copies",
+    ),
+    Mutant(
+        "a resumed sequence forgets which rows are written",
+        MANAGER,
+        "            len(blocks) * self.block_size,\n",
+        "            0,\n",
+    ),
+    Mutant(
+        "running out of slots is found after blocks were taken",
+        MANAGER,
+        "        if short.blocks or short.slots:\n"
+        "            raise short\n"
+        "        seq.blocks += [self.blocks.acquire() for _ in range(num_blocks)]\n",
+        "        if short.blocks:\n"
+        "            raise short\n"
+        "        seq.blocks += [self.blocks.acquire() for _ in range(num_blocks)]\n"
+        "        if short.slots:\n"
+        "            raise short\n",
+    ),
+    Mutant(
+        "captures are not counted when slots run out",
+        MANAGER,
+        "num_slots = num_drafts + len(early) + (not in_place)",
+        "num_slots = num_drafts + (not in_place)",
+    ),
+    Mutant(
+        "a freed sequence keeps its slot",
+        MANAGER,
+        "        self.slots.release(seq.slot)\n        seq.num_computed = seq.num_written = 0\n",
+        "        seq.num_computed = seq.num_written = 0\n",
+    ),
+    Mutant(
+        "written rows are written again",
+        BATCH,
+        "SKIP if p < seq.num_written else ",
+        "",
+    ),
+    Mutant(
+        "one row too many is taken for written",
+        BATCH,
+        "SKIP if p < seq.num_written else ",
+        "SKIP if 0 < seq.num_written >= p else ",
+    ),
+    Mutant(
+        "rows lie one further in their block",
+        BATCH,
+        "seq.blocks[p // block_size] * block_size + p % block_size",
+        "seq.blocks[p // block_size] * block_size + (p + 1) % block_size",
+    ),
+    Mutant(
+        "a context lacks its last new token",
+        BATCH,
+        "return self.start + len(self.token_ids) if self.blocks else 0",
+        "return self.start + max(1, len(self.token_ids) - 1) if self.blocks else 0",
+    ),
+    Mutant(
+        "padding is given a context",
+        BATCH,
+        "return self.start + len(self.token_ids) if self.blocks else 0",
+        "return self.start + len(self.token_ids)",
+    ),
+    Mutant(
+        "sequences' ranges are in another order than their tokens",
+        BATCH,
+        "accumulate(lens, initial=0)",
+        "accumulate(sorted(lens), initial=0)",
+    ),
+    Mutant(
+        "block tables are padded in front",
+        BATCH,
+        "[*s.blocks, *[NULL] * (width - len(s.blocks))]",
+        "[*[NULL] * (width - len(s.blocks)), *s.blocks]",
+    ),
+    Mutant(
+        "states are stored in another order than tokens",
+        BATCH,
+        "store_slots = list(chain.from_iterable(s.store_slots for s in seqs))",
+        "store_slots = list(chain.from_iterable(s.store_slots for s in reversed(seqs)))",
+    ),
+    Mutant(
+        "positions start again in every chunk",
+        BATCH,
+        "range(s.start, s.start + len(s.token_ids)) for s in seqs",
+        "range(0, len(s.token_ids)) for s in seqs",
+    ),
+    Mutant(
+        "every sequence starts from the first one's state",
+        BATCH,
+        "int32([s.load_slot for s in seqs])",
+        "int32([seqs[0].load_slot for _ in seqs])",
+    ),
+]
+
+
+@cache
+def fixed_programs() -> list[tuple[tuple[int, int], Program]]:
+    examples = [(POOLS[0], program) for program in EXAMPLES]
+    rngs = [random.Random(seed) for seed in range(120)]
+    return [
+        *examples,
+        *((POOLS[i % len(POOLS)], random_program(rng)) for i, rng in enumerate(rngs)),
+    ]
+
+
+def is_caught(code: Code) -> bool:
+    """Whether one of the programs ends in a broken law, or in the package's own assertions."""
+    for sizes, program in fixed_programs():
+        try:
+            run_program(hash_world(*sizes, code), program)
+        except (AssertionError, IndexError, RuntimeError, ValueError):
+            return True
+    return False
+
+
+def mutated(mutant: Mutant) -> Code:
+    assert mutant.module.__file__ is not None
+    source = Path(mutant.module.__file__).read_text()
+    assert source.count(mutant.original) == 1, "the text to replace is not there exactly once"
+    module = ModuleType(f"mutant_of_{mutant.module.__name__}")
+    sys.modules[module.__name__] = module  # where dataclasses look for annotations
+    exec(
+        compile(source.replace(mutant.original, mutant.changed), module.__name__, "exec"),
+        module.__dict__,
+    )
+    return Code(manager=module) if mutant.module is MANAGER else Code(batch=module)
+
+
+def test_the_package_itself_passes_all_programs() -> None:
+    assert not is_caught(Code())
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
+def test_mutant_is_caught(mutant: Mutant) -> None:
+    assert mutant.original != mutant.changed
+    assert is_caught(mutated(mutant))
