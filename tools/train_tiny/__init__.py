@@ -1,0 +1,1 @@
+"""Trains the tiny `qwen3_5` checkpoint that ships with Thalweg."""
