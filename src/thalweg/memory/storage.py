@@ -42,7 +42,7 @@ class CacheStorage:
             return torch.empty((rows, *t.shape), dtype=TORCH_DTYPES[t.dtype], device=device)
 
         assert all(block_size % t.tokens_per_row == 0 for s in specs for t in s.per_token)
-        self.block_size = block_size
+        self.block_size, self.num_blocks = block_size, num_blocks
         self.paged: list[LayerCache] = [
             {t.name: allocate(num_blocks * block_size // t.tokens_per_row, t) for t in s.per_token}
             for s in specs
@@ -60,9 +60,10 @@ class CacheStorage:
         return sum(t.nbytes for layer in self.layers for t in layer.values())
 
     def copy(self, copies: Sequence[BlockCopy]) -> None:
-        """Carry out the block copies of a fork."""
+        """Carry out the block copies of a fork. A row that several tokens share is copied whole."""
         for c in copies:
             for layer in self.paged:
                 for tensor in layer.values():
-                    rows = tensor.view(-1, self.block_size, *tensor.shape[1:])
-                    rows[c.dst, : c.num_rows] = rows[c.src, : c.num_rows]
+                    rows = tensor.unflatten(0, (self.num_blocks, -1))
+                    begun = -(-c.num_rows * rows.shape[1] // self.block_size)
+                    rows[c.dst, :begun] = rows[c.src, :begun]
