@@ -86,6 +86,8 @@ def test_truncated_files(tmp_path: Path, keep: float) -> None:
         {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]},
         {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]},
         {"dtype": "F32", "shape": [1]},
+        {"dtype": "Q8_0", "shape": [1], "data_offsets": [0, 4]},
+        {"dtype": "F8_E4M3", "shape": [3], "data_offsets": [0, 4]},
         {"dtype": 7, "shape": [1], "data_offsets": [0, 4]},
         "F32",
     ],

@@ -95,7 +95,7 @@ def _open_directory(path: Path) -> Checkpoint:
     entries = source.entries()
     prefix = text_prefix(entries)
     if not any(name.startswith("mtp.") for name in entries):
-        config = replace(config, mtp_layers=())
+        config = replace(config, mtp_layers=())  # Of a head in part, the missing part is named.
     head = settle_word_head(source, f"{prefix}embed_tokens.weight", tied=config.tie_word_embeddings)
     plan = ModelPlan.of(replace(config, tie_word_embeddings=head.tied))
     weight_map = HFWeights(
@@ -142,6 +142,7 @@ class _Reader:
         self._progress = progress
         self._unread = {name: info.nbytes for name, info in binding.used.items()}
         self._total = sum(self._unread.values())
+        self._done = 0
 
     def read(self, name: str) -> Tensor:
         bound = self._binding.weights[name]
@@ -155,6 +156,6 @@ class _Reader:
     def _read_stored(self, name: str) -> Tensor:
         tensor = self._source.read(name)
         if self._progress and name in self._unread:
-            del self._unread[name]
-            self._progress(self._total - sum(self._unread.values()), self._total)
+            self._done += self._unread.pop(name)
+            self._progress(self._done, self._total)
         return tensor

@@ -40,10 +40,11 @@ class MappedSource:
 
     def __init__(self, tensors: Mapping[str, StoredTensor]) -> None:
         self._tensors = tensors
+        self._entries = {name: tensor.info for name, tensor in tensors.items()}
         self._files: dict[Path, mmap.mmap] = {}
 
     def entries(self) -> Mapping[str, TensorInfo]:
-        return {name: tensor.info for name, tensor in self._tensors.items()}
+        return self._entries
 
     def read(self, name: str) -> Tensor:
         """See `TensorSource`; the dtype must be one of `READABLE`."""

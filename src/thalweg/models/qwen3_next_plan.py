@@ -65,8 +65,8 @@ def _hybrid(
     text.only("mtp_use_dedicated_embeddings", False)
     attention, gdn = _gated_attention(text), _gated_delta_net(text)
     mixers = [attention if kind == FULL else gdn for kind in _layer_types(text)]
-    # qwen3_next checkpoints have a head that their config does not mention. Where a checkpoint has
-    # no mtp tensors at all the loader drops it: nothing else may be concluded from that.
+    # qwen3_next checkpoints have a head that their config does not mention, so one is expected. The
+    # loader drops it where a checkpoint has no mtp tensors, and nothing else follows from that.
     num_mtp_layers = text.integer("mtp_num_hidden_layers", 1, least=0) or 1
     return assemble(
         hf,

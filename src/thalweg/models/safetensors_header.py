@@ -19,8 +19,16 @@ if TYPE_CHECKING:
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
-ITEMSIZE = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
-"""Of the types that are read; others pass through here and are refused when they are needed."""
+TYPES_BY_BITS = {
+    64: ("F64", "I64", "U64", "C64"),
+    32: ("F32", "I32", "U32"),
+    16: ("F16", "BF16", "I16", "U16"),
+    8: ("F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I8", "U8", "BOOL"),
+    6: ("F6_E2M3", "F6_E3M2"),
+    4: ("F4",),
+}
+BITS = {name: bits for bits, names in TYPES_BY_BITS.items() for name in names}
+"""All that the format has. Those we cannot read are refused where one is needed."""
 
 
 def find_tensors(directory: Path) -> dict[str, StoredTensor]:
@@ -99,9 +107,8 @@ def _stored_tensor(path: Path, name: str, *, entry: Any, data_start: int) -> Sto
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(end)]} if (
             all(isinstance(n, int) and n >= 0 for n in shape) and 0 <= start <= end
         ):
-            nbytes = end - start
-            if dtype not in ITEMSIZE or nbytes == prod(shape) * ITEMSIZE[dtype]:
-                info = TensorInfo(tuple(shape), dtype, nbytes)
+            if dtype in BITS and 8 * (end - start) == prod(shape) * BITS[dtype]:
+                info = TensorInfo(tuple(shape), dtype, end - start)
                 return StoredTensor(info, path, data_start + start)
     raise CheckpointError(f"{path} has a damaged header: tensor {name} is {json.dumps(entry)[:80]}")
 

@@ -43,16 +43,16 @@ def settle_word_head(source: TensorSource, embedding: str, *, tied: bool) -> Wor
     if embedding not in entries:
         note = f"{embedding} is tied to {head}, the only one of the two in the file"
         return WordHead(tied=True, embedding_from_head=True, note=note)
-    if _equal(source, embedding, head):
+    if _equal(source, (embedding, head)):
         return WordHead(tied=True)
     note = f"{head} differs from the embedding: used, although tie_word_embeddings is true"
     return WordHead(tied=False, note=note)
 
 
-def _equal(source: TensorSource, a: str, b: str) -> bool:
-    infos = [source.entries()[name] for name in (a, b)]
+def _equal(source: TensorSource, names: tuple[str, str]) -> bool:
+    infos = [source.entries()[name] for name in names]
     if infos[0].shape != infos[1].shape or not all(i.dtype_name in READABLE for i in infos):
         return False
-    x, y = source.read(a), source.read(b)
+    x, y = (source.read(name) for name in names)
     dtype = torch.promote_types(x.dtype, y.dtype)
     return torch.equal(x.to(dtype), y.to(dtype))
