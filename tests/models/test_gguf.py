@@ -158,7 +158,8 @@ def fill_llama(writer: Any) -> None:
     [
         (lambda w: w.add_expert_count(8), "expert_count = 8"),
         (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN), 'type = "yarn"'),
-        (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR), "lacks rope.scaling"),
+        (lambda w: w.add_float32("llama.rope.scale_linear", 2.0), "scale_linear = 2.0 is not"),
+        (lambda w: w.add_attention_scale(0.5), "attention.scale = 0.5 is not supported: a key"),
         (lambda w: w.add_rope_dimension_count(8), "rope.dimension_count = 8"),
         (lambda w: w.add_value_length(8), "attention.value_length = 8"),
         (lambda w: w.add_head_count_kv([2, 1]), "attention.head_count_kv = [2, 1]"),
@@ -181,16 +182,25 @@ def test_missing_facts_are_named(tmp_path: Path) -> None:
     assert "GGUF metadata llama.* lacks attention.head_count" in refusal(path)
 
 
-def test_linear_scaling_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        (gguf.RopeScalingType.LINEAR, RopeConfig(16, 10_000.0, "linear", (("factor", 4.0),))),
+        (None, RopeConfig(16, 10_000.0, "linear", (("factor", 4.0),))),
+        (gguf.RopeScalingType.NONE, RopeConfig(16, 10_000.0)),
+    ],
+)
+def test_linear_scaling(tmp_path: Path, kind: Any, wanted: RopeConfig) -> None:
     def fill(writer: Any) -> None:
         fill_llama(writer)
-        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(4.0)
+        if kind is not None:
+            writer.add_rope_scaling_type(kind)
 
     header = read_gguf_header(write_metadata(tmp_path / "x.gguf", "llama", fill))
     mixer = describe_gguf_llama(header.metadata, {}).layers[0].mixer
     assert isinstance(mixer, AttentionConfig)
-    assert (mixer.rope.scaling, dict(mixer.rope.params)) == ("linear", {"factor": 4.0})
+    assert mixer.rope == wanted
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,18 @@ if TYPE_CHECKING:
     from thalweg.models.source import TensorInfo
 
 END_IDS = ("eos", "eot", "eom")
+NO_MATHS = {"expert_used_count", "tensor_data_layout"}
+NO_MATHS |= {"rope.scaling.finetuned", "rope.scaling.original_context_length"}
+"""Keys under `llama.` that say nothing about a model without experts and without YaRN."""
 
 
 def describe_gguf_llama(
     metadata: Mapping[str, Any], tensors: Mapping[str, TensorInfo]
 ) -> ModelConfig:
-    """Tied where there is no `output.weight`, as in llama.cpp."""
+    """Tied where there is no `output.weight`, as in llama.cpp.
+
+    Keys under `llama.` are few, and nearly all change the maths: one we do not know is refused.
+    """
     if "rope_freqs.weight" in tensors:
         raise CheckpointError(
             "GGUF tensor rope_freqs.weight (llama3 rope scaling) is not supported: "
@@ -41,7 +47,7 @@ def describe_gguf_llama(
     for name in ("expert_count", "attention.sliding_window"):
         llama.only(name, 0)
     layer = LayerConfig(_attention(llama), MLPConfig(llama.integer("feed_forward_length")))
-    return ModelConfig(
+    config = ModelConfig(
         model_type="llama",
         vocab_size=_vocab_size(llama, tensors),
         hidden_size=llama.integer("embedding_length"),
@@ -51,6 +57,9 @@ def describe_gguf_llama(
         max_position_embeddings=llama.integer("context_length"),
         eos_token_ids=_end_ids(metadata),
     )
+    for name in sorted({*llama.unread()} - NO_MATHS):
+        raise llama.error(name, "a key that is not known")
+    return config
 
 
 def _section(metadata: Mapping[str, Any], prefix: str) -> Fields:
@@ -72,13 +81,12 @@ def _attention(llama: Fields) -> AttentionConfig:
 
 
 def _rope(llama: Fields, head_dim: int, *, theta: float) -> RopeConfig:
-    kind = llama.string("rope.scaling.type", "none")
-    if kind == "none":
+    """Without a type a factor means linear scaling, as in llama.cpp."""
+    llama.only("rope.scaling.type", "none", "linear")
+    factor = llama.number("rope.scaling.factor", 1.0)
+    if factor == 1.0 or llama.get("rope.scaling.type") == "none":
         return RopeConfig(head_dim, theta)
-    if kind == "linear":
-        factor = llama.number("rope.scaling.factor")
-        return RopeConfig(head_dim, theta, "linear", (("factor", factor),))
-    raise llama.error("rope.scaling.type", "only none, linear")
+    return RopeConfig(head_dim, theta, "linear", (("factor", factor),))
 
 
 def _vocab_size(llama: Fields, tensors: Mapping[str, TensorInfo]) -> int:
