@@ -44,7 +44,8 @@ class SamplingParams:
     min_p: float = 0.0
     """Keep tokens at least this fraction as likely as the most likely one; in [0, 1]."""
     repetition_penalty: float = 1.0
-    """Divide positive and multiply negative logits of seen tokens (prompt and answer); > 0."""
+    """Divide positive and multiply negative logits of seen tokens (prompt and answer).
+    In [0.01, 100]."""
     presence_penalty: float = 0.0
     """Subtracted once from the logit of every token of the answer so far; in [-2, 2]."""
     frequency_penalty: float = 0.0
@@ -85,6 +86,7 @@ class SamplingParams:
         for name, low, high in (
             ("temperature", 0.0, 100.0),
             ("min_p", 0.0, 1.0),
+            ("repetition_penalty", 0.01, 100.0),
             ("presence_penalty", -2.0, 2.0),
             ("frequency_penalty", -2.0, 2.0),
         ):
@@ -93,8 +95,6 @@ class SamplingParams:
             _check(ok, name, value, f"a number from {low:g} to {high:g}")
         ok = _is_number(self.top_p) and 0 < self.top_p <= 1
         _check(ok, "top_p", self.top_p, "a number above 0 and at most 1")
-        ok = _is_number(self.repetition_penalty) and 0 < self.repetition_penalty <= 100
-        _check(ok, "repetition_penalty", self.repetition_penalty, "above 0 and at most 100")
 
     def _check_counts(self) -> None:
         _check(_is_int(self.top_k) and self.top_k >= 0, "top_k", self.top_k, "an integer >= 0")

@@ -47,13 +47,17 @@ def admit(
             f"the prompt has {len(prompt)} tokens, and prompt and answer together may have "
             f"{limits.max_model_len}"
         )
+    stop_ids = frozenset(params.stop_token_ids)
+    if not params.ignore_eos:
+        stop_ids |= limits.eos_ids
+    if params.min_tokens and len(stop_ids) >= limits.vocab_size:
+        raise RequestError(f"min_tokens = {params.min_tokens} bans every token: all are stop ids")
     return Request(
         id=request_id,
         prompt=tuple(prompt),
         params=params,
         seed=secrets.randbits(63) if params.seed is None else params.seed,
         max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
-        stop_ids=frozenset(params.stop_token_ids)
-        | (frozenset() if params.ignore_eos else limits.eos_ids),
+        stop_ids=stop_ids,
         snapshot_hints=snapshot_hints,
     )

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from thalweg.ops.sampling import Draw, LogProbs, Sample, SamplingProblem
 
+COLDEST = 1e-30
+"""Temperatures below it leave what it leaves: the largest logit, and no quotient of 0 by 0."""
+
 
 def bind(problem: SamplingProblem) -> Sample:
     def sample(logits: Tensor, draws: Sequence[Draw]) -> list[int]:
@@ -34,7 +37,7 @@ def sample_row(logits: Tensor, draw: Draw) -> int:
     """logits: [vocab_size] -> the id of the largest logit plus noise, of those the filters keep."""
     if draw.temperature == 0:
         return _first_largest(logits)
-    logits = logits.clone() / draw.temperature
+    logits = (logits.clone() - logits.max()) / max(draw.temperature, COLDEST)  # at most 0
     ids = _candidates(logits, draw)
     noise = -(-uniforms(draw.key, ids).log()).log()  # Gumbel: the argmax is a draw from softmax
     return int(ids[_first_largest(logits[ids].double() + noise)])
