@@ -14,14 +14,15 @@ _SHIFTS = (30, 27, 31)
 def draw_key(seed: int, sample_index: int, token_index: int) -> int:
     """A 64-bit name for one draw. `token_index` counts the answer's tokens from 0."""
     key = _mix(seed)
-    key = _mix(key ^ _mix(sample_index + 1))
-    return _mix(key ^ _mix((token_index + 1) * _GOLDEN & _MASK))
+    for index in (sample_index, token_index):  # one after the other: their order counts
+        key = _mix(key + (index + 1) * _GOLDEN & _MASK)
+    return key
 
 
 def uniforms(key: int, ids: Tensor) -> Tensor:
     """One number in (0, 1) for each vocabulary id: [n] int64 -> [n] float64."""
     bits = _mix_tensor(ids * _signed(_GOLDEN) + _signed(key))
-    return (_shifted(bits, 11).double() + 0.5) * 2.0**-53
+    return (_shifted(bits, 12).double() + 0.5) * 2.0**-52  # 53 bits: exact, and never 1
 
 
 def _mix(x: int) -> int:
