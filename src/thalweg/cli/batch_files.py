@@ -1,0 +1,51 @@
+"""The files of `thalweg generate --input`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from thalweg.cli.usage_error import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+def read_lines(path: str) -> list[tuple[int, str]]:
+    """The lines that are not blank, with their numbers from 1; `-` is standard input."""
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--input {path} cannot be read: {error}") from error
+    lines = [(i, line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    if not lines:
+        raise UsageError(f"--input {path} has no lines")
+    return lines
+
+
+def check_output(source: str, target: str | None) -> None:
+    """Raises `UsageError` for a target that cannot be written, while nothing is lost by it."""
+    if target is None or target == "-":
+        return
+    if not Path(target).parent.is_dir():
+        raise UsageError(f"--output {target} cannot be written: no such directory")
+    if Path(target).exists() and source != "-" and Path(target).samefile(source):
+        raise UsageError("--output would overwrite --input")
+
+
+@contextmanager
+def open_output(target: str | None) -> Iterator[TextIO]:
+    if target is None or target == "-":
+        yield sys.stdout
+        return
+    with Path(target).open("w", encoding="utf-8") as file:
+        yield file
+
+
+def write_line(file: TextIO, record: Mapping[str, Any]) -> None:
+    """It is with the operating system, whole, when this returns."""
+    file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    file.flush()

@@ -1,0 +1,89 @@
+"""Which model, and how it runs: the options of every command that loads one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from thalweg.cli.byte_size import parse_byte_size
+from thalweg.cli.usage_error import UsageError
+from thalweg.config import default_model
+
+if TYPE_CHECKING:
+    from thalweg import LLM
+
+_model = partial(typer.Option, rich_help_panel="Model", show_default=False)
+_engine = partial(typer.Option, rich_help_panel="Engine", show_default=False)
+
+NO_MODEL = (
+    "no model: give --model PATH or set THALWEG_MODEL to a Hugging Face directory or a GGUF file; "
+    "scripts/get_smollm2.py of the repository fetches a small one"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """None: not given. Names and meanings are those of `EngineConfig`."""
+
+    model: Annotated[
+        str | None,
+        _model("--model", "-m", help="Directory or GGUF file. Default: $THALWEG_MODEL."),
+    ] = None
+    verbose: Annotated[
+        bool, _model("--verbose", "-v", help="Tell what was loaded and what computes it.")
+    ] = False
+
+    dtype: Annotated[str | None, _engine(help="float32 (default), bfloat16 or float64.")] = None
+    kernels: Annotated[str | None, _engine(help="auto (default), torch or reference.")] = None
+    device: Annotated[str | None, _engine(help="cpu (default); no other yet.")] = None
+    threads: Annotated[int | None, _engine(help="Default: the cores of this process.")] = None
+    cache_memory: Annotated[
+        int | None,
+        _engine(
+            parser=parse_byte_size,
+            metavar="SIZE",
+            help="For KV cache and recurrent states, e.g. 512MiB or 2GiB. Default 1GiB.",
+        ),
+    ] = None
+    max_model_len: Annotated[
+        int | None, _engine(help="Longest prompt plus answer. Default: the model's, if it fits.")
+    ] = None
+    max_num_seqs: Annotated[int | None, _engine(help="Sequences running at once. Default 64.")] = (
+        None
+    )
+    max_num_batched_tokens: Annotated[
+        int | None, _engine(help="New tokens in one pass. Default 512.")
+    ] = None
+    block_size: Annotated[int | None, _engine(help="Tokens in a KV block. Default 16.")] = None
+
+    def path(self) -> str:
+        """Raises `UsageError` if there is no model to take."""
+        path = self.model or default_model()
+        if path is None:
+            raise UsageError(NO_MODEL)
+        return path
+
+    def given(self) -> dict[str, Any]:
+        """Fields of `EngineConfig` that were given."""
+        options = {field.name: getattr(self, field.name) for field in fields(self)}
+        del options["model"], options["verbose"]
+        return {name: value for name, value in options.items() if value is not None}
+
+
+def open_model(options: ModelOptions) -> LLM:
+    """Load it, with a progress bar if someone is watching. This is where torch is imported."""
+    path = options.path()
+
+    from thalweg import LLM
+    from thalweg.cli.progress import loading_progress
+
+    with loading_progress(path) as progress:
+        llm = LLM(path, progress=progress, **options.given())
+    if options.verbose:
+        from thalweg.cli.about_model import print_about
+
+        print_about(llm)
+    return llm
