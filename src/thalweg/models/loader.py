@@ -17,10 +17,11 @@ from thalweg.models.gguf_header import read_gguf_header
 from thalweg.models.hf_config import read_hf_config
 from thalweg.models.hf_weights import HFWeights, text_prefix
 from thalweg.models.load_report import LoadReport, make_report
-from thalweg.models.mapped_source import QUANTIZED, MappedSource
+from thalweg.models.mapped_source import MappedSource
 from thalweg.models.plan import ModelPlan
 from thalweg.models.registry import gguf_architecture, hf_architecture
 from thalweg.models.safetensors_header import find_tensors
+from thalweg.models.source import QUANTIZED
 from thalweg.models.word_head import settle_word_head
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import mmap
 from math import prod
 from typing import TYPE_CHECKING
 
-import gguf
-import numpy as np
 import torch
+
+from thalweg.models.dequantize import BLOCK_TYPES, dequantize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,17 +18,12 @@ if TYPE_CHECKING:
 
     from thalweg.models.source import StoredTensor, TensorInfo
 
-PLAIN = {
+DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
     "F16": torch.float16,
     "BF16": torch.bfloat16,
 }
-QUANTIZED = {
-    "Q8_0": gguf.GGMLQuantizationType.Q8_0,
-    "Q4_1": gguf.GGMLQuantizationType.Q4_1,
-}
-"""Become float32 when read."""
 
 
 class MappedSource:
@@ -50,28 +45,21 @@ class MappedSource:
         """See `TensorSource`; the dtype must be one of `READABLE`."""
         tensor = self._tensors[name]
         info = tensor.info
-        if info.nbytes == 0:
-            return torch.empty(info.shape, dtype=PLAIN[info.dtype_name])
-        if info.dtype_name in QUANTIZED:
-            return self._dequantize(tensor)
-        dtype = PLAIN[info.dtype_name]
+        if info.dtype_name in BLOCK_TYPES:
+            blocks = self._view(tensor, torch.uint8, count=info.nbytes)
+            return dequantize(blocks, BLOCK_TYPES[info.dtype_name]).reshape(info.shape)
+        return self._view(tensor, DTYPES[info.dtype_name], count=prod(info.shape)).reshape(
+            info.shape
+        )
+
+    def _view(self, tensor: StoredTensor, dtype: torch.dtype, *, count: int) -> Tensor:
+        if count == 0:
+            return torch.empty(0, dtype=dtype)
+        mapped = self._mapped(tensor.path)
         if tensor.offset % dtype.itemsize:  # Possible in safetensors, though no writer does it.
-            flat = torch.frombuffer(bytearray(self._bytes(tensor)), dtype=dtype)
-        else:
-            flat = torch.frombuffer(
-                self._mapped(tensor.path), dtype=dtype, count=prod(info.shape), offset=tensor.offset
-            )
-        return flat.reshape(info.shape)
-
-    def _dequantize(self, tensor: StoredTensor) -> Tensor:
-        info = tensor.info
-        rows = np.frombuffer(self._bytes(tensor), np.uint8).reshape(*info.shape[:-1], -1)
-        values = gguf.dequantize(rows, QUANTIZED[info.dtype_name])
-        return torch.from_numpy(values).reshape(info.shape)
-
-    def _bytes(self, tensor: StoredTensor) -> memoryview:
-        mapped = memoryview(self._mapped(tensor.path))
-        return mapped[tensor.offset : tensor.offset + tensor.info.nbytes]
+            end = tensor.offset + tensor.info.nbytes
+            return torch.frombuffer(bytearray(mapped[tensor.offset : end]), dtype=dtype)
+        return torch.frombuffer(mapped, dtype=dtype, count=count, offset=tensor.offset)
 
     def _mapped(self, path: Path) -> mmap.mmap:
         if path not in self._files:

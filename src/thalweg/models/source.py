@@ -42,5 +42,7 @@ class TensorSource(Protocol):
         ...
 
 
-READABLE = frozenset({"F64", "F32", "F16", "BF16", "Q8_0", "Q4_1"})
+PLAIN = frozenset({"F64", "F32", "F16", "BF16"})
+QUANTIZED = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"})
+READABLE = PLAIN | QUANTIZED
 """The `dtype_name`s that `TensorSource.read` takes."""
