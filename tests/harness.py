@@ -119,8 +119,12 @@ def tiny(
         block_size=block_size,
         max_model_len=max_model_len,
     )
-    decoder = Decoder(config, Weights(random_weights(config).__getitem__), build)
-    return Tiny(decoder, decoder.cache_specs, block_size)
+    return build_tiny(config, random_weights(config), build)
+
+
+def build_tiny(config: ModelConfig, weights: dict[str, Tensor], build: BuildContext) -> Tiny:
+    decoder = Decoder(config, Weights(weights.__getitem__), build)
+    return Tiny(decoder, decoder.cache_specs, build.block_size)
 
 
 _PRIME = (1 << 50) - 27

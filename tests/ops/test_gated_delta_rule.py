@@ -221,3 +221,27 @@ def test_any_split_into_chunks_gives_the_same_state(kind: str) -> None:
         assert_close(pool[1], ssm[1], torch.float32)
         if kind == "reference":
             assert same_bits(pool[1], ssm[1])
+
+
+def decode_error(kind: str, num_steps: int, *, narrow: bool) -> float:
+    """Relative error of S after single steps of slow decay on bfloat16 inputs, against float64.
+
+    `narrow` rounds the state to bfloat16 after each step, the fault this measures.
+    """
+    x = inputs(num_steps, torch.bfloat16)
+    slow = Inputs(x.q.float(), x.k.float(), x.v.float(), x.g.float() * 1e-3, x.beta.float() * 0.1)
+    case = ragged_case((1,), "in place")
+    ssm = torch.zeros(case.num_slots, HV, K, V)
+    for t in range(num_steps):
+        run(kind, slow.of(range(t, t + 1)), ssm, case)
+        if narrow:
+            ssm.copy_(ssm.bfloat16())
+    _, states = affine(slow, torch.zeros(HV, K, V))
+    return float((ssm[1].double() - states[-1]).norm() / states[-1].norm())
+
+
+@each_kind
+def test_a_state_kept_in_float32_does_not_drift(kind: str) -> None:
+    """cases.md N7: 500 decode steps with a long memory; bfloat16 states would show at once."""
+    assert decode_error(kind, 500, narrow=False) < 1e-5
+    assert decode_error(kind, 500, narrow=True) > 1e-3
