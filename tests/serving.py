@@ -1,0 +1,213 @@
+"""An engine around a tiny model of `harness`, with pools that show every misuse.
+
+Pool memory is NaN wherever a sequence has no right to read: a slot from the moment it is freed, a
+block from the moment it is handed out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from harness import Tiny, poison
+from thalweg.engine.admission import AdmissionLimits, admit
+from thalweg.engine.engine import Engine, EngineParts
+from thalweg.ids import NULL
+from thalweg.memory.manager import CacheManager
+from thalweg.memory.pool import Pool
+from thalweg.memory.storage import CacheStorage
+from thalweg.ops.registry import KernelSelector
+from thalweg.runner.batch_builder import BatchBuilder
+from thalweg.runner.runner import Runner
+from thalweg.runner.sampler import Sampler
+from thalweg.scheduler.scheduler import Scheduler, SchedulerLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from torch import Tensor
+
+    from thalweg.batch import ForwardBatch
+    from thalweg.config import SamplingParams
+    from thalweg.engine.engine import StepOutput
+    from thalweg.engine.outputs import CompletionOutput, RequestOutput
+    from thalweg.memory.manager import BlockCopy
+    from thalweg.scheduler.plan import Token
+    from thalweg.scheduler.request import Request
+    from thalweg.text import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    num_blocks: int = 300
+    num_slots: int = 65
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All of an output that must not depend on company: not its id, not its times."""
+
+    prompt_tokens: tuple[Token, ...]
+    answers: tuple[CompletionOutput, ...]
+
+    @classmethod
+    def of(cls, output: RequestOutput) -> Result:
+        return cls(output.prompt_tokens, output.outputs)
+
+
+class Serving:
+    def __init__(
+        self,
+        tiny: Tiny,
+        tokenizer: Tokenizer,
+        sizes: Sizes | None = None,
+        *,
+        sampler: Sampler | None = None,
+    ) -> None:
+        sizes = sizes or Sizes()
+        config = tiny.decoder.config
+        self.limits = AdmissionLimits(config.vocab_size, 512, frozenset(tokenizer.eos_ids))
+        self.storage = CacheStorage(
+            tiny.cache_specs, sizes.num_blocks, sizes.num_slots, block_size=tiny.block_size
+        )
+        poison(self.storage)
+        self.caches = CacheManager(sizes.num_blocks, tiny.block_size, sizes.num_slots)
+        self.runner = PoisoningRunner(tiny, self.storage)
+        self.caches.blocks = WatchedPool(sizes.num_blocks, acquired=self.runner.handed_out.add)
+        self.caches.slots = WatchedPool(sizes.num_slots, freed=self._poison_slot)
+        self.scheduler = Scheduler(
+            self.caches, SchedulerLimits(sizes.max_num_seqs, sizes.max_num_batched_tokens)
+        )
+        kernels = KernelSelector("reference")
+        self.engine = Engine(
+            EngineParts(
+                caches=self.caches,
+                scheduler=self.scheduler,
+                batch_builder=BatchBuilder(tiny.block_size, "cpu"),
+                runner=self.runner,
+                sampler=sampler or Sampler(kernels, config.vocab_size, torch.float32),
+                tokenizer=tokenizer,
+            )
+        )
+        self.outputs: dict[str, RequestOutput] = {}
+        self.texts: dict[tuple[str, int], str] = defaultdict(str)
+        self.tokens: dict[tuple[str, int], tuple[Token, ...]] = defaultdict(tuple)
+        self.num_steps = 0
+
+    def step(self) -> StepOutput:
+        step = self.engine.step()
+        self.num_steps += 1
+        for delta in step.deltas:
+            self.texts[delta.request_id, delta.index] += delta.text
+            self.tokens[delta.request_id, delta.index] += delta.tokens
+        for output in step.finished:
+            assert output.request_id not in self.outputs, "an output came twice"
+            self.outputs[output.request_id] = output
+            for answer in output.outputs:
+                assert answer.text == self.texts[output.request_id, answer.index]
+                assert answer.tokens == self.tokens[output.request_id, answer.index]
+        return step
+
+    def run(
+        self, requests: Iterable[Request], *, joins: Mapping[str, int] | None = None
+    ) -> dict[str, Result]:
+        """Everything to the end. `joins`: the step before which a request comes, by its id."""
+        joins = joins or {}
+        coming = sorted(requests, key=lambda request: joins.get(request.id, 0))
+        start = self.num_steps
+        while coming or self.engine.has_work:
+            while coming and joins.get(coming[0].id, 0) <= self.num_steps - start:
+                self.engine.add(coming.pop(0))
+            self.step()
+            if not self.engine.has_work and coming:
+                start -= joins[coming[0].id]  # nobody to wait for
+        self.assert_empty()
+        return {request_id: Result.of(output) for request_id, output in self.outputs.items()}
+
+    def assert_empty(self) -> None:
+        """M8: nobody holds anything."""
+        assert not self.engine.has_work
+        for pool in (self.caches.blocks, self.caches.slots):
+            assert pool.num_used == 0
+            assert pool.num_free == pool.size - 1
+
+    def _poison_slot(self, slot: int) -> None:
+        for layer in self.storage.state:
+            for tensor in layer.values():
+                tensor[slot] = torch.nan
+
+
+def make_request(
+    request_id: str, prompt: Sequence[int], params: SamplingParams, serving: Serving
+) -> Request:
+    return admit(request_id, prompt, params, limits=serving.limits)
+
+
+@dataclass(eq=False)
+class WatchedPool(Pool):
+    """Tells when ids change hands."""
+
+    num_ids: int
+    acquired: Callable[[int], object] = lambda i: None
+    freed: Callable[[int], object] = lambda i: None
+
+    def __post_init__(self) -> None:
+        super().__init__(self.num_ids)
+
+    def acquire(self) -> int:
+        i = super().acquire()
+        self.acquired(i)
+        return i
+
+    def release(self, i: int) -> None:
+        last = i != NULL and self.exclusive(i)
+        super().release(i)
+        if last:
+            self.freed(i)
+
+
+class PoisoningRunner(Runner):
+    """A block that was handed out since the last pass holds NaN, unless a copy filled it."""
+
+    def __init__(self, tiny: Tiny, storage: CacheStorage) -> None:
+        super().__init__(Failing(tiny), storage)
+        self.failing = Failing(tiny)
+        self._model = self.failing
+        self.handed_out: set[int] = set()
+
+    def forward(self, batch: ForwardBatch, copies: Sequence[BlockCopy] = ()) -> Tensor:
+        self._storage.copy(copies)
+        stale = sorted(self.handed_out - {copy.dst for copy in copies})
+        self.handed_out.clear()
+        for layer in self._storage.paged:
+            for tensor in layer.values():
+                tensor.view(-1, self._storage.block_size, *tensor.shape[1:])[stale] = torch.nan
+        return super().forward(batch)
+
+
+class PassFailed(Exception):
+    """What a pass fails with, where a test wants one to."""
+
+
+@dataclass(slots=True, eq=False)
+class Failing:
+    """A model whose passes fail, half-done, at the given counts."""
+
+    tiny: Tiny
+    fail_at: set[int] = field(default_factory=set)
+    num_passes: int = 0
+
+    def __call__(self, batch: ForwardBatch, caches: list[dict[str, Tensor]]) -> Tensor:
+        hidden = self.tiny.model(batch, caches)
+        self.num_passes += 1
+        if self.num_passes in self.fail_at:
+            raise PassFailed
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.tiny.decoder.logits(hidden)
