@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "float64", "bfloat16")
 DEVICES = ("cpu",)
-KERNELS = ("auto", "torch", "reference")
+KERNELS = ("auto", "onednn", "torch", "reference")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

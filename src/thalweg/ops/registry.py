@@ -52,7 +52,7 @@ class Op(Generic[P_contra, C_co]):
     """Fastest first; the last one, the reference, takes every problem."""
 
 
-ORDER = ("torch", "reference")
+ORDER = ("onednn", "torch", "reference")
 """Kinds of kernels, fastest first. Asking for one skips all that come before it."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from thalweg.ops.linear import reference
+from thalweg.ops.linear import onednn, reference
 from thalweg.ops.linear import torch as vectorised
 from thalweg.ops.registry import Kernel, Op
 
@@ -29,5 +29,10 @@ class Linear(Protocol):
 
 
 OP: Op[LinearProblem, Linear] = Op(
-    "linear", (Kernel("torch", vectorised.bind), Kernel("reference", reference.bind))
+    "linear",
+    (
+        Kernel("onednn", onednn.bind, onednn.reject),
+        Kernel("torch", vectorised.bind),
+        Kernel("reference", reference.bind),
+    ),
 )
