@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from thalweg.ops.paged_attention import reference
+from thalweg.ops.paged_attention import cpu, reference
 from thalweg.ops.paged_attention import torch as vectorised
 from thalweg.ops.registry import Kernel, Op
 
@@ -48,5 +48,5 @@ class PagedAttention(Protocol):
 
 
 OP: Op[PagedAttentionProblem, PagedAttention] = Op(
-    "paged_attention", (Kernel("torch", vectorised.bind), Kernel("reference", reference.bind))
+    "paged_attention", (Kernel("cpu", cpu.bind, cpu.reject), Kernel("torch", vectorised.bind), Kernel("reference", reference.bind),)
 )

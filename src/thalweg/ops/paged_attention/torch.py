@@ -24,6 +24,26 @@ def bind(problem: PagedAttentionProblem) -> PagedAttention:
         rows = cache.view(-1, block_size * heads[0] * heads[1]).index_select(0, blocks)
         return rows.view(-1, *heads)[:num_tokens].transpose(0, 1)
 
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """The last n of N positions ask. q: [n, H, D], k, v: [HKV, N, D] -> [n, H, D]"""
+        num_new, num_tokens = len(q), k.shape[1]
+        if num_new == num_tokens:
+            o = F.scaled_dot_product_attention(
+                q.transpose(0, 1)[None], k[None], v[None], is_causal=True, enable_gqa=True
+            )
+            return o[0].transpose(0, 1)
+        # A key head's queries are rows of one problem: group * n of them.
+        rows = q.view(num_new, heads[0], group, heads[1]).permute(1, 2, 0, 3)
+        mask = None
+        if num_new > 1:
+            position = torch.arange(num_tokens, device=q.device)
+            mask = (position <= position[-num_new:, None]).repeat(group, 1)
+        o = F.scaled_dot_product_attention(
+            rows.reshape(1, heads[0], group * num_new, heads[1]), k[None], v[None], attn_mask=mask
+        )
+        o = o.view(heads[0], group, num_new, heads[1]).permute(2, 0, 1, 3)
+        return o.reshape(num_new, -1, heads[1])
+
     def paged_attention(
         inputs: AttentionInputs, k_cache: Tensor, v_cache: Tensor, batch: ForwardBatch
     ) -> Tensor:
@@ -37,20 +57,11 @@ def bind(problem: PagedAttentionProblem) -> PagedAttention:
             if num_tokens == 0 or num_new == 0:
                 continue  # padding
             blocks = batch.paged.block_table[i, : -(-num_tokens // block_size)]
-            # A key head's queries are rows of one problem: group * num_new of them.
-            q = inputs.q[bos:eos].view(num_new, heads[0], group, heads[1]).permute(1, 2, 0, 3)
-            mask = None
-            if num_new > 1:
-                ends = batch.positions[bos:eos, None]
-                mask = (torch.arange(num_tokens, device=ends.device) <= ends).repeat(group, 1)
-            o = F.scaled_dot_product_attention(
-                q.reshape(1, heads[0], group * num_new, heads[1]),
-                context(k_cache, blocks, num_tokens)[None],
-                context(v_cache, blocks, num_tokens)[None],
-                attn_mask=mask,
+            out[bos:eos] = attend(
+                inputs.q[bos:eos],
+                context(k_cache, blocks, num_tokens),
+                context(v_cache, blocks, num_tokens),
             )
-            o = o.view(heads[0], group, num_new, heads[1]).permute(2, 0, 1, 3)
-            out[bos:eos] = o.reshape(num_new, -1, heads[1])
         return out if inputs.gate is None else out * inputs.gate.sigmoid()
 
     return paged_attention
