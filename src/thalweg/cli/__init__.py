@@ -51,7 +51,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """The exit code. What a user did wrong is one line on standard error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal may not know every character
+            stream.reconfigure(errors="backslashreplace")  # not every terminal knows every one
     try:
         code = app(arguments, prog_name="thalweg", standalone_mode=False)
     except typer.TyperException as error:

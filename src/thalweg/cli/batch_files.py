@@ -13,6 +13,9 @@ from thalweg.cli.usage_error import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+"""What some readers take for the end of a line; JSON itself would leave them as they are."""
+
 
 def read_lines(path: str) -> list[tuple[int, str]]:
     """The lines that are not blank, with their numbers from 1; `-` is standard input."""
@@ -41,11 +44,12 @@ def open_output(target: str | None) -> Iterator[TextIO]:
     if target is None or target == "-":
         yield sys.stdout
         return
-    with Path(target).open("w", encoding="utf-8") as file:
+    # An id may hold what is no character, which JSON can say but UTF-8 cannot.
+    with Path(target).open("w", encoding="utf-8", errors="backslashreplace") as file:
         yield file
 
 
 def write_line(file: TextIO, record: Mapping[str, Any]) -> None:
     """It is with the operating system, whole, when this returns."""
-    file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    file.write(json.dumps(record, ensure_ascii=False).translate(_LINE_ENDS) + "\n")
     file.flush()
