@@ -11,6 +11,7 @@ import torch
 from checkpoints import Variant, make_checkpoint, make_gguf
 from thalweg.config.model import AttentionConfig, MLPConfig, RopeConfig
 from thalweg.errors import CheckpointError
+from thalweg.models.gguf_facts import gguf_facts
 from thalweg.models.gguf_header import read_gguf_header
 from thalweg.models.gguf_llama import describe_gguf_llama
 from thalweg.models.loader import TokenizerMetadata, open_checkpoint
@@ -137,7 +138,7 @@ def write_metadata(path: Path, architecture: str, fill: Callable[[Any], object])
     return path
 
 
-@pytest.mark.parametrize("architecture", ["qwen2", "qwen35", "gemma3"])
+@pytest.mark.parametrize("architecture", ["qwen", "qwen2moe", "gemma3"])
 def test_other_architectures_are_refused_by_name(tmp_path: Path, architecture: str) -> None:
     path = write_metadata(tmp_path / "x.gguf", architecture, lambda w: w.add_block_count(1))
     assert f"unknown GGUF architecture '{architecture}': known are llama" in refusal(path)
@@ -157,7 +158,7 @@ def fill_llama(writer: Any) -> None:
     ("add", "message"),
     [
         (lambda w: w.add_expert_count(8), "expert_count = 8"),
-        (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN), 'type = "yarn"'),
+        (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE), 'type = "longrope"'),
         (lambda w: w.add_float32("llama.rope.scale_linear", 2.0), "scale_linear = 2.0 is not"),
         (lambda w: w.add_attention_scale(0.5), "attention.scale = 0.5 is not supported: a key"),
         (lambda w: w.add_rope_dimension_count(8), "rope.dimension_count = 8"),
@@ -179,7 +180,7 @@ def test_unsupported_facts_are_refused_by_name(
 
 def test_missing_facts_are_named(tmp_path: Path) -> None:
     path = write_metadata(tmp_path / "x.gguf", "llama", lambda w: w.add_block_count(1))
-    assert "GGUF metadata llama.* lacks attention.head_count" in refusal(path)
+    assert "GGUF metadata llama.* lacks feed_forward_length" in refusal(path)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,7 @@ def test_linear_scaling(tmp_path: Path, kind: Any, wanted: RopeConfig) -> None:
             writer.add_rope_scaling_type(kind)
 
     header = read_gguf_header(write_metadata(tmp_path / "x.gguf", "llama", fill))
-    mixer = describe_gguf_llama(header.metadata, {}).layers[0].mixer
+    mixer = describe_gguf_llama(gguf_facts("llama", header.metadata, {})).layers[0].mixer
     assert isinstance(mixer, AttentionConfig)
     assert mixer.rope == wanted
 

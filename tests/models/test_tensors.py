@@ -107,7 +107,7 @@ def test_interleaved_projection_row_by_row() -> None:
     for part, rows in wanted.items():
         weight = WeightSpec(f"layers.0.linear_attn.in_proj_{part}.weight", (len(rows), 5), layer)
         (recipe,) = HFWeights("model.", fused_gdn=True).recipes(weight)
-        assert recipe.rows == tuple(rows)
+        assert recipe.rows is not None and recipe.rows() == tuple(rows)
 
 
 def test_parts_of_one_matrix_may_differ_in_dtype(tmp_path: Path) -> None:

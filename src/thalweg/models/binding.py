@@ -15,7 +15,7 @@ from thalweg.models.source import READABLE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from thalweg.models.plan import ModelPlan, WeightSpec
+    from thalweg.models.plan import ModelPlan, Shape, WeightSpec
     from thalweg.models.source import TensorInfo
     from thalweg.models.weight_map import Recipe, WeightMap
 
@@ -91,8 +91,16 @@ def _refuse_wrong_types(names: Iterable[str], entries: Mapping[str, TensorInfo])
 
 def _refuse_wrong_shapes(sources: Iterable[WeightSpec], entries: Mapping[str, TensorInfo]) -> None:
     for source in sources:
-        if (shape := entries[source.name].shape) != source.shape:
+        shape = entries[source.name].shape
+        if _without_ones(shape) != _without_ones(source.shape):
             raise CheckpointError(
                 f"tensor {source.name} has shape {list(shape)}, "
                 f"but the config needs {list(source.shape)}"
             )
+
+
+def _without_ones(shape: Shape) -> Shape:
+    """Without slowest dimensions of 1, which GGUF files do not tell from none."""
+    while shape and shape[0] == 1:
+        shape = shape[1:]
+    return shape

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+MOST = 2**31 - 1
+"""No size is larger: ids and positions are int32."""
+
 
 class Fields:
     """Typed access to the fields of one JSON object; null counts as absent.
@@ -35,10 +38,13 @@ class Fields:
         self._read.add(name)
         return self._values.get(name)
 
-    def integer(self, name: str, default: int | None = None, *, least: int = 1) -> int:
+    def integer(
+        self, name: str, default: int | None = None, *, least: int = 1, most: int = MOST
+    ) -> int:
         value = self._value(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise self.error(name, f"an integer >= {least}")
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            allowed = f">= {least}" if most == MOST else f"from {least} to {most}"
+            raise self.error(name, f"an integer {allowed}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from thalweg.config.model import GatedDeltaNetConfig
@@ -59,7 +59,8 @@ class HFWeights:
         if self.fused_gdn and layer and isinstance(layer.mixer, GatedDeltaNetConfig):
             stem, _, part = name.removesuffix(".weight").rpartition(".in_proj_")
             if stem:
-                return (_interleaved(layer.mixer, part, stem=stem, hidden=weight.shape[1]),)
+                stored = f"{stem}.in_proj_{'qkvz' if part in ('qkv', 'z') else 'ba'}.weight"
+                return (interleaved(layer.mixer, part, name=stored, hidden=weight.shape[1]),)
         return (plain,)
 
     def skip_reason(self, name: str) -> str | None:
@@ -86,21 +87,19 @@ def _separate_experts(fused: WeightSpec) -> Recipe:
     return Recipe(sources, change="experts stacked")
 
 
-def _interleaved(gdn: GatedDeltaNetConfig, part: str, *, stem: str, hidden: int) -> Recipe:
-    """A canonical input projection, `part` of qkv, z, b, a, as rows of in_proj_qkvz or in_proj_ba.
+def interleaved(gdn: GatedDeltaNetConfig, part: str, *, name: str, hidden: int) -> Recipe:
+    """A canonical input projection, `part` of qkv, z, b, a, as rows of a matrix of qkvz or of ba.
 
-    Per key head the file has [q | k | v of its value heads | z of them], and [b | a] of them.
+    Per key head it has [q | k | v of its value heads | z of them], or [b | a] of them.
     """
     shared = gdn.num_v_heads // gdn.num_k_heads
-    widths: tuple[int, ...]
-    if part in ("qkv", "z"):
-        name = "qkvz"
-        widths = (gdn.head_k_dim, gdn.head_k_dim, shared * gdn.head_v_dim, shared * gdn.head_v_dim)
-    else:
-        name, widths = "ba", (shared, shared)
-    source = WeightSpec(f"{stem}.in_proj_{name}.weight", (gdn.num_k_heads * sum(widths), hidden))
-    wanted = tuple(name.index(letter) for letter in part)
-    rows = _rows_by_field(widths, wanted, num_groups=gdn.num_k_heads)
+    value_dim = shared * gdn.head_v_dim
+    widths = {"q": gdn.head_k_dim, "k": gdn.head_k_dim, "v": value_dim, "z": value_dim}
+    if part in ("b", "a"):
+        widths = {"b": shared, "a": shared}
+    source = WeightSpec(name, (gdn.num_k_heads * sum(widths.values()), hidden))
+    wanted = tuple(list(widths).index(letter) for letter in part)
+    rows = partial(_rows_by_field, tuple(widths.values()), wanted, num_groups=gdn.num_k_heads)
     return Recipe((source,), rows, change="heads de-interleaved")
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from thalweg.errors import CheckpointError
 from thalweg.layers.weights import Weights
 from thalweg.models.binding import Binding, bind
+from thalweg.models.gguf_facts import gguf_facts
 from thalweg.models.gguf_header import read_gguf_header
 from thalweg.models.hf_config import read_hf_config
 from thalweg.models.hf_weights import HFWeights, text_prefix
@@ -22,11 +20,10 @@ from thalweg.models.plan import ModelPlan
 from thalweg.models.registry import gguf_architecture, hf_architecture
 from thalweg.models.safetensors_header import find_tensors
 from thalweg.models.source import QUANTIZED
+from thalweg.models.weight_reader import WeightReader
 from thalweg.models.word_head import settle_word_head
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from thalweg.config.model import ModelConfig
     from thalweg.models.source import TensorSource
 
@@ -69,7 +66,7 @@ class Checkpoint:
         They come in the stored dtype, quantised ones as float32, and may be views of the mapped
         files: copy before writing. `progress` hears of each stored tensor when it is first read.
         """
-        return Weights(_Reader(self._source, self._binding, progress=progress).read)
+        return Weights(WeightReader(self._source, self._binding, progress=progress).read)
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
@@ -121,8 +118,9 @@ def _open_gguf(path: Path) -> Checkpoint:
     architecture = gguf_architecture(name)
     source = MappedSource(header.tensors)
     entries = source.entries()
-    plan = ModelPlan.of(architecture.describe(header.metadata, entries))
-    binding = bind(plan, architecture.weight_map, entries=entries)
+    config = architecture.describe(gguf_facts(str(name), header.metadata, entries))
+    plan = ModelPlan.of(config)
+    binding = bind(plan, architecture.weight_map(config), entries=entries)
     num_quantized = sum(info.dtype_name in QUANTIZED for info in binding.used.values())
     notes = (f"dequantised to float32: {num_quantized} tensors",) if num_quantized else ()
     report = make_report(f"{name} (GGUF)", binding, notes=notes)
@@ -130,33 +128,3 @@ def _open_gguf(path: Path) -> Checkpoint:
         {k: v for k, v in header.metadata.items() if k.startswith("tokenizer.")}
     )
     return Checkpoint(path, plan, tokenizer, report, source, binding)
-
-
-class _Reader:
-    """Carries recipes out."""
-
-    def __init__(
-        self, source: TensorSource, binding: Binding, *, progress: Progress | None
-    ) -> None:
-        self._source = source
-        self._binding = binding
-        self._progress = progress
-        self._unread = {name: info.nbytes for name, info in binding.used.items()}
-        self._total = sum(self._unread.values())
-        self._done = 0
-
-    def read(self, name: str) -> Tensor:
-        bound = self._binding.weights[name]
-        parts = [self._read_stored(source.name) for source in bound.recipe.sources]
-        stored = parts[0] if len(parts) == 1 else torch.cat(parts)
-        if bound.recipe.rows is not None:
-            stored = stored[list(bound.recipe.rows)]
-        assert stored.numel() == prod(bound.spec.shape), name
-        return stored.reshape(bound.spec.shape)
-
-    def _read_stored(self, name: str) -> Tensor:
-        tensor = self._source.read(name)
-        if self._progress and name in self._unread:
-            self._done += self._unread.pop(name)
-            self._progress(self._done, self._total)
-        return tensor

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from thalweg.errors import CheckpointError
+from thalweg.models.gguf_hybrid import (
+    describe_gguf_qwen3_5,
+    describe_gguf_qwen3_5_moe,
+    describe_gguf_qwen3_next,
+)
+from thalweg.models.gguf_hybrid_weights import HybridWeights
 from thalweg.models.gguf_llama import LlamaWeights, describe_gguf_llama
+from thalweg.models.gguf_qwen import (
+    QwenWeights,
+    describe_gguf_qwen2,
+    describe_gguf_qwen3,
+    describe_gguf_qwen3_moe,
+)
 from thalweg.models.llama_plan import describe_llama, describe_qwen2
 from thalweg.models.qwen3_next_plan import (
     describe_qwen3_5,
@@ -19,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from thalweg.config.model import ModelConfig
+    from thalweg.models.gguf_facts import GGUFFacts
     from thalweg.models.hf_config import HFConfig
-    from thalweg.models.source import TensorInfo
     from thalweg.models.weight_map import WeightMap
 
 
@@ -33,9 +45,8 @@ class HFArchitecture:
 
 @dataclass(frozen=True, slots=True)
 class GGUFArchitecture:
-    describe: Callable[[Mapping[str, Any], Mapping[str, TensorInfo]], ModelConfig]
-    """From the metadata and the tensors' headers."""
-    weight_map: WeightMap
+    describe: Callable[[GGUFFacts], ModelConfig]
+    weight_map: Callable[[ModelConfig], WeightMap]
 
 
 HF: Mapping[str, HFArchitecture] = {
@@ -51,7 +62,13 @@ HF: Mapping[str, HFArchitecture] = {
 }
 
 GGUF: Mapping[str, GGUFArchitecture] = {
-    "llama": GGUFArchitecture(describe_gguf_llama, LlamaWeights()),
+    "llama": GGUFArchitecture(describe_gguf_llama, LlamaWeights.of),
+    "qwen2": GGUFArchitecture(describe_gguf_qwen2, QwenWeights.of),
+    "qwen3": GGUFArchitecture(describe_gguf_qwen3, QwenWeights.of),
+    "qwen3moe": GGUFArchitecture(describe_gguf_qwen3_moe, QwenWeights.of),
+    "qwen3next": GGUFArchitecture(describe_gguf_qwen3_next, HybridWeights.grouped),
+    "qwen35": GGUFArchitecture(describe_gguf_qwen3_5, HybridWeights.tiled),
+    "qwen35moe": GGUFArchitecture(describe_gguf_qwen3_5_moe, HybridWeights.tiled),
 }
 
 

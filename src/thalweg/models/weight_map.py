@@ -1,13 +1,15 @@
 """How canonical weights are made of the tensors that files hold. Data only; torch-free.
 
-Every layout met so far is the same three steps: concatenate some stored tensors along their rows,
-take the rows in another order, reshape. So a recipe is data: headers suffice to check it, and a
-test can run it backwards. `loader` carries it out.
+Every layout met so far is the same few steps: concatenate some stored tensors along their rows,
+take rows or columns in another order, undo a function of each value, reshape. So a recipe is data:
+headers suffice to check it, and a test can run it backwards. `weight_reader` carries it out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from thalweg.models.plan import WeightSpec
@@ -15,15 +17,29 @@ from thalweg.models.plan import WeightSpec
 if TYPE_CHECKING:
     from thalweg.models.plan import Shape
 
+Order = Callable[[], tuple[int, ...]]
+"""Stored positions in canonical order. Called once the shapes are known to be right: until then a
+damaged file may claim any number of them."""
+
+
+class Undo(Enum):
+    """What the file has in place of a value x."""
+
+    NOTHING = "x"
+    ONE_ADDED = "1 + x"
+    NEGATED_EXP = "-exp(x)"
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`concatenate(sources)[rows].reshape(canonical shape)`"""
+    """`undo(concatenate(sources)[rows][:, columns]).reshape(canonical shape)`"""
 
     sources: tuple[WeightSpec, ...]
     """By their names and shapes in the file."""
-    rows: tuple[int, ...] | None = None
-    """Rows of the concatenation in canonical order; None: all, as they are."""
+    rows: Order | None = None
+    """Rows of the concatenation; None: all, as they are."""
+    columns: Order | None = None
+    undo: Undo = Undo.NOTHING
     change: str = ""
     """What the load report says was done; empty for a tensor that is taken as it is."""
 
