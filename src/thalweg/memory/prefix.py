@@ -1,0 +1,205 @@
+"""What is known already: full blocks by content, with state snapshots at the end of some of them.
+
+A hybrid model resumes only where both memories are there: at the deepest snapshot at or below the
+last known block. KV rows above it are shared all the same, and not written again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+from thalweg.ids import NULL
+from thalweg.memory.manager import Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from thalweg.memory import manager
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A known block. Holds one reference to its KV block, and one to the snapshot's slot."""
+
+    key: bytes
+    parent: Node | None
+    block: int
+    slot: int = NULL
+    """The state after the block; NULL: no snapshot here."""
+    num_children: int = 0
+    last_used: int = 0
+    num_resumed: int = 0
+    """How often a sequence started from this snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """How much of a prompt is known, in order from its first block."""
+
+    nodes: tuple[Node, ...]
+    num_resumable: int
+    """Blocks up to the deepest snapshot; computing starts after them."""
+
+
+class PrefixCache:
+    """Shares the blocks and slots of a `CacheManager` among sequences that begin alike.
+
+    All that only the cache holds is evictable, the least recently used first.
+    """
+
+    def __init__(self, caches: manager.CacheManager) -> None:
+        self._caches = caches
+        self._nodes: dict[bytes, Node] = {}
+        self._clock = count(1)
+        self._leaves = _LeastRecent()
+        self._snapshots = _LeastRecent()
+        self.num_snapshots = 0
+
+    @property
+    def num_blocks(self) -> int:
+        return len(self._nodes)
+
+    def match(self, keys: Sequence[bytes]) -> Match:
+        """The longest known prefix of these blocks."""
+        nodes: list[Node] = []
+        resumable = 0
+        for key in keys:
+            if (node := self._nodes.get(key)) is None:
+                break
+            nodes.append(node)
+            if node.slot != NULL:
+                resumable = len(nodes)
+        return Match(tuple(nodes), resumable)
+
+    def resume(self, match: Match) -> manager.Sequence:
+        """A sequence that continues a match, which was made since the last eviction."""
+        known = match.num_resumable
+        blocks = [node.block for node in match.nodes]
+        slot = match.nodes[known - 1].slot if known else NULL
+        snapshot = Snapshot(known * self._caches.block_size, tuple(blocks[:known]), slot)
+        seq = self._caches.resume(snapshot, blocks[known:])
+        now = next(self._clock)
+        for node in match.nodes:
+            node.last_used = now
+        if known:
+            match.nodes[known - 1].num_resumed += 1
+            self._snapshots.push(match.nodes[known - 1], now)
+        if match.nodes:
+            self._leaves.push(match.nodes[-1], now)
+        return seq
+
+    def publish(self, seq: manager.Sequence, keys: Sequence[bytes]) -> None:
+        """Make a sequence's computed full blocks known. Blocks that are known already stay as they
+        are; the sequence goes on with its own."""
+        stop = min(len(keys), seq.num_computed // self._caches.block_size)
+        start = stop
+        while start and keys[start - 1] not in self._nodes:
+            start -= 1
+        parent = self._nodes[keys[start - 1]] if start else None
+        now = next(self._clock)
+        for i in range(start, stop):
+            node = Node(keys[i], parent, self._caches.blocks.share(seq.blocks[i]), last_used=now)
+            if parent is not None:
+                parent.num_children += 1
+            self._nodes[keys[i]] = parent = node
+        if start < stop and parent is not None:
+            self._leaves.push(parent, now)
+
+    def publish_snapshot(self, snapshot: Snapshot, keys: Sequence[bytes]) -> None:
+        """Take over a snapshot whose blocks were published; drop it if there is one already."""
+        node = self._nodes[keys[snapshot.num_computed // self._caches.block_size - 1]]
+        if node.slot == NULL and snapshot.slot != NULL:
+            node.slot = self._caches.slots.share(snapshot.slot)
+            self.num_snapshots += 1
+        self._snapshots.push(node, next(self._clock))
+        self._caches.drop(snapshot)
+
+    def withdraw_snapshot(self, key: bytes) -> None:
+        """Give up the snapshot at the end of a block, unless it served somebody."""
+        node = self._nodes.get(key)
+        if node is not None and not node.num_resumed:
+            self._drop_snapshot(node)
+
+    def evict(self, num_blocks: int, num_slots: int) -> None:
+        """Try to free so many ids. Snapshots go before blocks; a block takes its snapshot along."""
+        blocks, slots = self._caches.blocks, self._caches.slots
+        want_blocks, want_slots = blocks.num_free + num_blocks, slots.num_free + num_slots
+        self._snapshots.drain(
+            until=lambda: slots.num_free >= want_slots,
+            usable=lambda node: node.slot != NULL,
+            free=lambda node: slots.exclusive(node.slot),
+            take=self._drop_snapshot,
+        )
+        self._leaves.drain(
+            until=lambda: blocks.num_free >= want_blocks,
+            usable=lambda node: self._nodes.get(node.key) is node and not node.num_children,
+            free=lambda node: blocks.exclusive(node.block),
+            take=self._remove,
+        )
+
+    def clear(self) -> None:
+        """Give up everything, also what running sequences share."""
+        for node in self._nodes.values():
+            self._drop_snapshot(node)
+            self._caches.blocks.release(node.block)
+        self._nodes.clear()
+        self._leaves, self._snapshots = _LeastRecent(), _LeastRecent()
+
+    def _drop_snapshot(self, node: Node) -> None:
+        if node.slot != NULL:
+            self._caches.slots.release(node.slot)
+            node.slot, node.num_resumed = NULL, 0
+            self.num_snapshots -= 1
+
+    def _remove(self, node: Node) -> None:
+        self._drop_snapshot(node)
+        self._caches.blocks.release(node.block)
+        del self._nodes[node.key]
+        if (parent := node.parent) is not None:
+            parent.num_children -= 1
+            if not parent.num_children:
+                self._leaves.push(parent, parent.last_used)
+
+
+class _LeastRecent:
+    """Nodes by last use: a heap in which only a node's latest entry counts."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Node]] = []
+        self._latest: dict[Node, int] = {}
+        self._ties = count()
+
+    def push(self, node: Node, used: int) -> None:
+        self._latest[node] = used
+        heapq.heappush(self._heap, (used, next(self._ties), node))
+        if len(self._heap) > 64 + 2 * len(self._latest):  # mostly stale
+            self._heap = [(used, next(self._ties), node) for node, used in self._latest.items()]
+            heapq.heapify(self._heap)
+
+    def drain(
+        self,
+        *,
+        until: Callable[[], bool],
+        usable: Callable[[Node], bool],
+        free: Callable[[Node], bool],
+        take: Callable[[Node], None],
+    ) -> None:
+        """Take the oldest nodes until it is enough. Those that are not `usable` are forgotten;
+        those that others hold (not `free`) stay for another time."""
+        held: list[tuple[Node, int]] = []
+        while self._heap and not until():
+            used, _, node = heapq.heappop(self._heap)
+            if self._latest.get(node) != used:
+                continue
+            del self._latest[node]
+            if not usable(node):
+                continue
+            if free(node):
+                take(node)
+            else:
+                held.append((node, used))
+        for node, used in held:
+            self.push(node, used)
