@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from thalweg.engine.outputs import CompletionOutput, RequestOutput
-    from thalweg.scheduler.plan import Token
     from thalweg.text import Tokenizer
+
+
+class Scored(Protocol):
+    """A token of a result."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def logprob(self) -> float | None: ...
+    @property
+    def top(self) -> Sequence[tuple[int, float]]: ...
 
 
 def result_as_json(output: RequestOutput, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -41,7 +51,7 @@ def _answer(answer: CompletionOutput, tokenizer: Tokenizer) -> dict[str, Any]:
     return result
 
 
-def _logprobs(tokens: Sequence[Token], tokenizer: Tokenizer) -> list[dict[str, Any]]:
+def _logprobs(tokens: Sequence[Scored], tokenizer: Tokenizer) -> list[dict[str, Any]]:
     return [
         {
             **_logprob(token.id, token.logprob, tokenizer),
