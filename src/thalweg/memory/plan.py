@@ -29,7 +29,8 @@ def plan_caches(
     specs: Sequence[CacheSpec], config: EngineConfig, *, model_max_len: int
 ) -> CachePlan:
     """Divide `config.cache_memory`: a state slot for each running sequence, at most half of the
-    memory, and KV blocks from the rest, no more than the sequences could ever fill.
+    memory and leaving two blocks, and KV blocks from the rest, no more than the sequences could
+    ever fill.
 
     What does not fit is clamped; a `max_model_len` that was asked for and does not fit, or is
     longer than the model's own context, is a `ConfigError`.
@@ -41,10 +42,11 @@ def plan_caches(
         raise ConfigError(f"max_model_len = {asked} is longer than the model's {model_max_len}")
     max_model_len = asked or model_max_len
 
-    max_num_seqs, slots_nbytes = config.max_num_seqs, slot_nbytes * (config.max_num_seqs + 1)
-    if slot_nbytes and slots_nbytes > config.cache_memory // 2:
-        max_num_seqs = config.cache_memory // 2 // slot_nbytes - 1
-        slots_nbytes = slot_nbytes * (max_num_seqs + 1)
+    slots_budget = min(config.cache_memory // 2, config.cache_memory - 2 * block_nbytes)
+    max_num_seqs = config.max_num_seqs
+    if slot_nbytes:
+        max_num_seqs = min(max_num_seqs, slots_budget // slot_nbytes - 1)
+    slots_nbytes = slot_nbytes * (max_num_seqs + 1)
     num_blocks = max_num_seqs * -(-max_model_len // config.block_size) + 1
     if block_nbytes:
         num_blocks = min(num_blocks, (config.cache_memory - slots_nbytes) // block_nbytes)

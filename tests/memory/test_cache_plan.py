@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from harness import MODELS, tiny
+from thalweg.config import EngineConfig
+from thalweg.errors import ConfigError
+from thalweg.memory.plan import CachePlan, plan_caches
+from thalweg.memory.spec import CacheSpec, DType, TensorSpec
+from thalweg.memory.storage import CacheStorage
+
+
+def specs(token_size: int, state_size: int) -> list[CacheSpec]:
+    """One layer of each kind; 0 is a layer that is not there."""
+    kv = (TensorSpec("k", (token_size,), DType.FLOAT32),)
+    state = (TensorSpec("ssm", (state_size,), DType.FLOAT32),)
+    return [CacheSpec(kv if token_size else ()), CacheSpec((), state if state_size else ())]
+
+
+def plan(parts: list[CacheSpec], memory: int, num_seqs: int = 8, length: int = 64) -> CachePlan:
+    config = EngineConfig(cache_memory=memory, max_num_seqs=num_seqs, block_size=4)
+    return plan_caches(parts, config, model_max_len=length)
+
+
+sizes = st.integers(0, 60)
+
+
+@given(sizes, sizes, st.integers(1, 40_000), st.integers(1, 1024), st.integers(1, 300))
+@example(25, 1, 900, 1024, 64)  # states so small that a slot for each would leave no two blocks
+def test_a_plan_keeps_to_its_memory_or_says_how_much_is_enough(
+    token_size: int, state_size: int, memory: int, num_seqs: int, length: int
+) -> None:
+    parts = specs(token_size, state_size)
+    try:
+        p = plan(parts, memory, num_seqs, length)
+    except ConfigError as refused:
+        least = int(re.findall(r"at least (\d+)", str(refused))[0])
+        assert least > memory
+        plan(parts, least, num_seqs, length)
+        return
+    assert p.nbytes <= memory
+    assert 1 <= p.max_num_seqs <= num_seqs and p.num_slots == p.max_num_seqs + 1
+    assert 1 <= p.max_model_len <= min(length, (p.num_blocks - 1) * 4)
+    assert p.num_blocks - 1 <= p.max_num_seqs * -(-length // 4), "no more than can be filled"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_planned_bytes_are_the_allocated_bytes(name: str) -> None:
+    """cases.md M13"""
+    model = tiny(MODELS[name])
+    config = EngineConfig(cache_memory=1 << 20, max_num_seqs=3)
+    p = plan_caches(model.cache_specs, config, model_max_len=200)
+    storage = CacheStorage(model.cache_specs, p.num_blocks, p.num_slots, block_size=16)
+    assert storage.nbytes == p.nbytes <= 1 << 20
+
+
+def test_more_sequences_than_fit_are_clamped() -> None:
+    """cases.md M1"""
+    p = plan(specs(4, 100), 10_000, num_seqs=1024)
+    assert p.max_num_seqs == 10_000 // 2 // 400 - 1
+
+
+def test_a_context_that_was_asked_for_fits_or_is_refused() -> None:
+    parts = specs(10, 0)
+
+    def asked(length: int, memory: int) -> CachePlan:
+        config = EngineConfig(cache_memory=memory, max_model_len=length, block_size=4)
+        return plan_caches(parts, config, model_max_len=100)
+
+    assert asked(40, 11 * 160).max_model_len == 40
+    with pytest.raises(ConfigError, match=r"max_model_len = 41 does not fit .* holds 40 tokens"):
+        asked(41, 11 * 160)
+    with pytest.raises(ConfigError, match="max_model_len = 101 is longer than the model's 100"):
+        asked(101, 1 << 20)
