@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -15,7 +17,7 @@ from thalweg.ids import NULL, SKIP
 from thalweg.ops.registry import KernelSelector, Op, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 P = TypeVar("P", bound=Problem)
 C = TypeVar("C")
@@ -35,8 +37,37 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 3e-2}
 DTYPES = tuple(TOLERANCE)
 
 
+def kinds(op: Op[P, C]) -> list[str]:
+    """Every kernel an op has."""
+    return [kernel.name for kernel in op.kernels]
+
+
 def bind(op: Op[P, C], problem: P, kind: str) -> C:
-    return KernelSelector(kind).bind(op, problem)
+    """A kernel ready to be called. What it takes from `torch.empty` holds NaN at first."""
+    kernel: Any = KernelSelector(kind).bind(op, problem)
+
+    def call(*args: Any) -> Any:
+        with poisoned_empty():
+            return kernel(*args)
+
+    return cast(C, call)
+
+
+@contextmanager
+def poisoned_empty() -> Iterator[None]:
+    """Memory that torch hands out uninitialised holds NaN, so an unwritten output shows."""
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name in ((torch, "empty"), (torch, "empty_like"), (Tensor, "new_empty")):
+            patch.setattr(owner, name, _poisoned(getattr(owner, name)))
+        yield
+
+
+def _poisoned(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def empty(*args: Any, **kwargs: Any) -> Tensor:
+        out = function(*args, **kwargs)
+        return out.fill_(torch.nan) if out.is_floating_point() else out.fill_(-(2**30))
+
+    return empty
 
 
 def generator(seed: int = 0) -> torch.Generator:

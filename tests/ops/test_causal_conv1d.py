@@ -14,6 +14,7 @@ from op_cases import (
     assert_close,
     assert_only_stored,
     bind,
+    kinds,
     ragged_case,
     randn,
 )
@@ -22,6 +23,7 @@ from thalweg.ops import causal_conv1d
 from thalweg.ops.precision import ACCUMULATE
 
 D = 13
+each_kind = pytest.mark.parametrize("kind", kinds(causal_conv1d.OP))
 
 
 def problem(dtype: torch.dtype, width: int = 4) -> causal_conv1d.CausalConv1dProblem:
@@ -45,7 +47,7 @@ def expected(x: Tensor, weight: Tensor, conv: Tensor, case: RaggedCase) -> tuple
     return out, pool
 
 
-@pytest.mark.parametrize("kind", ["reference", "torch"])
+@each_kind
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("lens", RAGGED, ids=str)
@@ -65,7 +67,7 @@ def test_is_the_convolution_with_each_sequences_window(
     assert_only_stored(before, conv, stored)
 
 
-@pytest.mark.parametrize("kind", ["reference", "torch"])
+@each_kind
 @pytest.mark.parametrize("width", [2, 3, 4])
 def test_other_widths(kind: str, width: int) -> None:
     case = ragged_case((5, 1, 3), "in place")

@@ -16,6 +16,7 @@ from op_cases import (
     assert_close,
     assert_only_stored,
     bind,
+    kinds,
     ragged_case,
     randn,
 )
@@ -24,9 +25,8 @@ from thalweg.ops import gated_delta_rule
 from thalweg.ops.gated_delta_rule import DeltaGatesProblem, GatedDeltaRuleProblem
 
 H, HV, K, V = 2, 4, 16, 24
-KINDS = ("reference", "torch")
 HF = (modeling_qwen3_5, modeling_qwen3_next)
-each_kind = pytest.mark.parametrize("kind", KINDS)
+each_kind = pytest.mark.parametrize("kind", kinds(gated_delta_rule.OP))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +119,7 @@ def test_equals_transformers(kind: str, length: int, initial: bool, hf: object, 
     assert_close(ssm[1], state[0], torch.float32)
 
 
-@each_kind
+@pytest.mark.parametrize("kind", kinds(gated_delta_rule.GATES_OP))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_gates(kind: str, dtype: torch.dtype, length: int) -> None:
@@ -245,3 +245,14 @@ def test_a_state_kept_in_float32_does_not_drift(kind: str) -> None:
     """cases.md N7: 500 decode steps with a long memory; bfloat16 states would show at once."""
     assert decode_error(kind, 500, narrow=False) < 1e-5
     assert decode_error(kind, 500, narrow=True) > 1e-3
+
+
+@each_kind
+def test_2100_sequences_of_one_token(kind: str) -> None:
+    """cases.md N14: S = beta k v^T from nothing, so o = beta (k . q) v."""
+    x, case = inputs(2100), ragged_case((1,) * 2100, "new")
+    ssm = case.pool(HV, K, V, dtype=torch.float32)
+    q, k = (t.double() / torch.sqrt((t.double() ** 2).sum(-1, True) + 1e-6) for t in (x.q, x.k))
+    dot = (q * k).sum(-1).repeat_interleave(HV // H, 1) / K**0.5
+    expected = (x.beta.double() * dot)[..., None] * x.v.double()
+    assert_close(run(kind, x, ssm, case), expected, torch.float32)

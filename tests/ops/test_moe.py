@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from op_cases import DTYPES, LENGTHS, assert_close, assert_rows_alone, bind, randn
+from op_cases import DTYPES, LENGTHS, assert_close, assert_rows_alone, bind, kinds, randn
 from thalweg.ops import moe
 from thalweg.ops.moe import MoEProblem, SharedExpert
 
 E, D, I = 8, 20, 12  # noqa: E741
+each_kind = pytest.mark.parametrize("kind", kinds(moe.OP))
 
 
 def problem(dtype: torch.dtype, *, shared: bool = True, norm: bool = True) -> MoEProblem:
@@ -49,7 +50,7 @@ def mlp(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
     return gate / (1 + torch.exp(-gate)) * up @ down.transpose(-1, -2)
 
 
-@pytest.mark.parametrize("kind", ["reference", "torch"])
+@each_kind
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("shared", [True, False])
@@ -63,7 +64,7 @@ def test_is_the_weighted_sum_of_experts(
     assert_close(out, expected(x, p), dtype)
 
 
-@pytest.mark.parametrize("kind", ["reference", "torch"])
+@each_kind
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_router_ties_take_the_lowest_ids(kind: str, dtype: torch.dtype) -> None:
     """Equal logits everywhere, and a tie at the edge of the top 2."""
@@ -87,7 +88,7 @@ def test_rows_do_not_depend_on_the_batch(dtype: torch.dtype) -> None:
     assert_rows_alone(lambda rows: call(x[rows]), 65)
 
 
-@pytest.mark.parametrize("kind", ["reference", "torch"])
+@each_kind
 def test_experts_nobody_chose_are_not_read(kind: str) -> None:
     p = problem(torch.float32, shared=False)
     x = randn(1, D, dtype=torch.float32)
@@ -99,6 +100,6 @@ def test_experts_nobody_chose_are_not_read(kind: str) -> None:
     assert_close(bind(moe.OP, p, kind)(x), y, torch.float32)
 
 
-@pytest.mark.parametrize("kind", ["reference", "torch"])
+@each_kind
 def test_no_rows(kind: str) -> None:
     assert bind(moe.OP, problem(torch.float32), kind)(torch.zeros(0, D)).shape == (0, D)

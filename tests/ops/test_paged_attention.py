@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 
 from harness import same_bits
-from op_cases import DTYPES, RaggedCase, assert_close, bind, ragged_case, randn
+from op_cases import DTYPES, RaggedCase, assert_close, bind, kinds, ragged_case, randn
 from thalweg.batch import ForwardBatch, SequenceInput
 from thalweg.ids import SKIP
 from thalweg.ops import paged_attention
 from thalweg.ops.paged_attention import AttentionInputs, PagedAttentionProblem
 
 H, HKV, D = 6, 2, 10
+each_kind = pytest.mark.parametrize("kind", kinds(paged_attention.OP))
 
 
 def problem(dtype: torch.dtype, block_size: int = 4) -> PagedAttentionProblem:
@@ -58,7 +59,7 @@ def expected(x: AttentionInputs, k_cache: Tensor, v_cache: Tensor, case: RaggedC
     return out if x.gate is None else out * x.gate.double().sigmoid()
 
 
-@pytest.mark.parametrize("kind", ["reference", "torch"])
+@each_kind
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("past", [0, 6])
 @pytest.mark.parametrize("gated", [True, False])
@@ -82,7 +83,7 @@ def test_is_causal_softmax_over_the_pages(
     assert bool(k_cache[free].isnan().all()) and bool(v_cache[free].isnan().all())
 
 
-@pytest.mark.parametrize("kind", ["reference", "torch"])
+@each_kind
 def test_skipped_rows_are_read_from_the_cache_and_not_written(kind: str) -> None:
     """A prefix computed again: its rows in shared blocks count, those of the pass do not."""
     seq = SequenceInput([0] * 10, 0, [3, 1, 2], 0, [SKIP] * 10, num_written=8)
@@ -103,7 +104,7 @@ def test_skipped_rows_are_read_from_the_cache_and_not_written(kind: str) -> None
     assert same_bits(k_cache, before[0]) and same_bits(v_cache, before[1])
 
 
-@pytest.mark.parametrize("kind", ["reference", "torch"])
+@each_kind
 @pytest.mark.parametrize("num_pads", [0, 1, 5])
 def test_padding_reads_and_writes_nothing_and_yields_zeros(kind: str, num_pads: int) -> None:
     seq = SequenceInput([0] * 3, 0, [2], 0, [SKIP] * 3)

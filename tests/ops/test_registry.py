@@ -1,12 +1,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from thalweg.errors import ConfigError
-from thalweg.ops.registry import Kernel, KernelSelector, Op
+from thalweg.ops import (
+    causal_conv1d,
+    embedding,
+    gated_delta_rule,
+    linear,
+    moe,
+    paged_attention,
+    rms_norm,
+    rotary,
+    sampling,
+    silu_and_mul,
+)
+from thalweg.ops.registry import ORDER, Kernel, KernelSelector, Op, accepts_all
+
+OPS: tuple[Op[Any, Any], ...] = (
+    causal_conv1d.OP,
+    embedding.OP,
+    gated_delta_rule.GATES_OP,
+    gated_delta_rule.OP,
+    linear.OP,
+    moe.OP,
+    paged_attention.OP,
+    rms_norm.ADD_OP,
+    rms_norm.GATED_OP,
+    rms_norm.OP,
+    rotary.OP,
+    sampling.LOGPROBS_OP,
+    sampling.OP,
+    silu_and_mul.OP,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,8 +108,9 @@ def test_asking_for_the_reference_skips_faster_kinds() -> None:
 
 
 def test_an_unknown_kind_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"kernels = 'cuda' is not available: auto, torch, ref"):
+    with pytest.raises(ConfigError, match=r"kernels = 'cuda' is not available: auto, ") as refused:
         KernelSelector("cuda")
+    assert all(kind in str(refused.value) for kind in ORDER)
 
 
 def test_no_kernel_at_all_names_every_reason() -> None:
@@ -88,3 +118,13 @@ def test_no_kernel_at_all_names_every_reason() -> None:
     with pytest.raises(ConfigError, match=r"no kernel for double \(size 9\)") as refused:
         KernelSelector().bind(double, Doubling(9))
     assert "torch: size 9 is above 4; reference: not today" in str(refused.value)
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_every_op_ends_with_a_reference_that_takes_everything(op: Op[Any, Any]) -> None:
+    *faster, last = op.kernels
+    assert last.name == "reference" and last.reject is accepts_all
+    assert [ORDER.index(kernel.name) for kernel in op.kernels] == sorted(
+        ORDER.index(kernel.name) for kernel in op.kernels
+    ), "fastest first"
+    assert len({kernel.name for kernel in faster}) == len(faster)

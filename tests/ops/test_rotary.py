@@ -9,12 +9,13 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from harness import same_bits
-from op_cases import DTYPES, LENGTHS, assert_close, bind, randn
+from op_cases import DTYPES, LENGTHS, assert_close, bind, kinds, randn
 from thalweg.config import RopeConfig
 from thalweg.ops import rotary
 from thalweg.ops.rotary.frequencies import attention_factor, frequencies
 
 N, D = 3, 20
+each_kind = pytest.mark.parametrize("kind", kinds(rotary.OP))
 
 
 def problem(dtype: torch.dtype, rotary_dim: int = 8) -> rotary.RotaryProblem:
@@ -35,7 +36,7 @@ def turned(x: Tensor, rope_positions: Tensor, rotary_dim: int) -> Tensor:
     return torch.cat([y.real, y.imag, x.double()[..., rotary_dim:]], -1)
 
 
-@pytest.mark.parametrize("kind", ["reference", "torch"])
+@each_kind
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("rotary_dim", [8, D], ids=["part", "all"])
@@ -128,7 +129,7 @@ def test_yarn_multiplies_the_table_by_its_factor() -> None:
     rope = RopeConfig(8, 1e4, "yarn", (("factor", 4.0), ("original_max_position_embeddings", 64.0)))
     scaled = rotary.RotaryProblem(rope, 300, torch.float64, "cpu")
     x = randn(5, N, 8)
-    for kind in ("reference", "torch"):
+    for kind in kinds(rotary.OP):
         out = bind(rotary.OP, scaled, kind)(x, positions(5))
         growth = out.norm(dim=-1) / x.norm(dim=-1)
         assert_close(growth, torch.full_like(growth, 0.1 * math.log(4) + 1), torch.float64)
@@ -136,6 +137,6 @@ def test_yarn_multiplies_the_table_by_its_factor() -> None:
 
 def test_position_zero_turns_nothing() -> None:
     x = randn(2, N, D, dtype=torch.float32)
-    for kind in ("reference", "torch"):
+    for kind in kinds(rotary.OP):
         out = bind(rotary.OP, problem(torch.float32), kind)(x, torch.zeros(1, 2, dtype=torch.int32))
         assert same_bits(out, x)
