@@ -1,6 +1,6 @@
 """Options and facts, frozen: the engine's, a request's, a model's. Torch-free."""
 
-from thalweg.config.engine import EngineConfig, default_model, engine_config
+from thalweg.config.engine import EngineConfig, default_model, engine_config, kernel_level
 from thalweg.config.model import (
     AttentionConfig,
     FeedForwardConfig,
@@ -30,4 +30,5 @@ __all__ = [
     "SamplingParams",
     "default_model",
     "engine_config",
+    "kernel_level",
 ]

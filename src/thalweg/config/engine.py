@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "float64", "bfloat16")
 DEVICES = ("cpu",)
-KERNELS = ("auto", "onednn", "torch", "reference")
+KERNELS = ("auto", "cpu", "onednn", "torch", "reference")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class EngineConfig:
     kernels: str = "auto"
     """`auto` takes the fastest kernel of each op; a name skips every faster kind."""
     threads: int | None = None
-    """Threads of a pass; None is torch's own default (the cores this process may use)."""
+    """Threads of a pass; None is the physical cores that this process may use."""
     block_size: int = 16
     """Tokens in a block of the paged KV cache."""
     max_model_len: int | None = None
@@ -80,3 +80,9 @@ def engine_config(environ: Mapping[str, str] | None = None, /, **options: Any) -
 def default_model() -> str | None:
     """The model to use when none is named: `THALWEG_MODEL`, or None."""
     return os.environ.get("THALWEG_MODEL") or None
+
+
+def kernel_level() -> str | None:
+    """The instruction set that the compiled kernels are held to: `THALWEG_KERNEL_LEVEL`, or None
+    for the best of this machine. The bits of a result do not depend on it."""
+    return os.environ.get("THALWEG_KERNEL_LEVEL") or None

@@ -38,7 +38,7 @@ class Kernel(Generic[P_contra, C_co]):
     """One way to compute an op."""
 
     name: str
-    """Its kind: `reference`, `torch`, ...; see `ORDER`."""
+    """Its kind, one of `ORDER`."""
     bind: Callable[[P_contra], C_co]
     """Prepare for a problem (pack weights, precompute tables) and return what is called."""
     reject: Callable[[P_contra], str | None] = accepts_all
@@ -52,7 +52,7 @@ class Op(Generic[P_contra, C_co]):
     """Fastest first; the last one, the reference, takes every problem."""
 
 
-ORDER = ("onednn", "torch", "reference")
+ORDER = ("cpu", "onednn", "torch", "reference")
 """Kinds of kernels, fastest first. Asking for one skips all that come before it."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from thalweg.ops.causal_conv1d import reference
+from thalweg.ops.causal_conv1d import cpu, reference
 from thalweg.ops.causal_conv1d import torch as vectorised
 from thalweg.ops.registry import Kernel, Op
 
@@ -32,5 +32,10 @@ class CausalConv1d(Protocol):
 
 
 OP: Op[CausalConv1dProblem, CausalConv1d] = Op(
-    "causal_conv1d", (Kernel("torch", vectorised.bind), Kernel("reference", reference.bind))
+    "causal_conv1d",
+    (
+        Kernel("cpu", cpu.bind, cpu.reject),
+        Kernel("torch", vectorised.bind),
+        Kernel("reference", reference.bind),
+    ),
 )

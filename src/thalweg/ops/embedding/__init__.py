@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from thalweg.ops.embedding import reference
+from thalweg.ops.embedding import cpu, reference
 from thalweg.ops.embedding import torch as vectorised
 from thalweg.ops.registry import Kernel, Op
 
@@ -27,5 +27,10 @@ class Embedding(Protocol):
 
 
 OP: Op[EmbeddingProblem, Embedding] = Op(
-    "embedding", (Kernel("torch", vectorised.bind), Kernel("reference", reference.bind))
+    "embedding",
+    (
+        Kernel("cpu", cpu.bind, cpu.reject),
+        Kernel("torch", vectorised.bind),
+        Kernel("reference", reference.bind),
+    ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from thalweg.ops.gated_delta_rule import reference
+from thalweg.ops.gated_delta_rule import cpu, reference
 from thalweg.ops.gated_delta_rule import torch as vectorised
 from thalweg.ops.registry import Kernel, Op
 
@@ -63,8 +63,17 @@ class GatedDeltaRule(Protocol):
 
 GATES_OP: Op[DeltaGatesProblem, DeltaGates] = Op(
     "delta_gates",
-    (Kernel("torch", vectorised.bind_gates), Kernel("reference", reference.bind_gates)),
+    (
+        Kernel("cpu", cpu.bind_gates, cpu.reject_gates),
+        Kernel("torch", vectorised.bind_gates),
+        Kernel("reference", reference.bind_gates),
+    ),
 )
 OP: Op[GatedDeltaRuleProblem, GatedDeltaRule] = Op(
-    "gated_delta_rule", (Kernel("torch", vectorised.bind), Kernel("reference", reference.bind))
+    "gated_delta_rule",
+    (
+        Kernel("cpu", cpu.bind, cpu.reject),
+        Kernel("torch", vectorised.bind),
+        Kernel("reference", reference.bind),
+    ),
 )

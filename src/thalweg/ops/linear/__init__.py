@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from thalweg.ops.linear import onednn, reference
+from thalweg.ops.linear import cpu, onednn, reference
 from thalweg.ops.linear import torch as vectorised
 from thalweg.ops.registry import Kernel, Op
 
@@ -31,6 +31,7 @@ class Linear(Protocol):
 OP: Op[LinearProblem, Linear] = Op(
     "linear",
     (
+        Kernel("cpu", cpu.bind, cpu.reject),
         Kernel("onednn", onednn.bind, onednn.reject),
         Kernel("torch", vectorised.bind),
         Kernel("reference", reference.bind),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from thalweg.ops.moe import reference
+from thalweg.ops.moe import cpu, reference
 from thalweg.ops.moe import torch as vectorised
 from thalweg.ops.registry import Kernel, Op
 
@@ -41,5 +41,10 @@ class MoE(Protocol):
 
 
 OP: Op[MoEProblem, MoE] = Op(
-    "moe", (Kernel("torch", vectorised.bind), Kernel("reference", reference.bind))
+    "moe",
+    (
+        Kernel("cpu", cpu.bind, cpu.reject),
+        Kernel("torch", vectorised.bind),
+        Kernel("reference", reference.bind),
+    ),
 )

@@ -48,5 +48,10 @@ class PagedAttention(Protocol):
 
 
 OP: Op[PagedAttentionProblem, PagedAttention] = Op(
-    "paged_attention", (Kernel("cpu", cpu.bind, cpu.reject), Kernel("torch", vectorised.bind), Kernel("reference", reference.bind),)
+    "paged_attention",
+    (
+        Kernel("cpu", cpu.bind, cpu.reject),
+        Kernel("torch", vectorised.bind),
+        Kernel("reference", reference.bind),
+    ),
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from thalweg.ops.registry import Kernel, Op
-from thalweg.ops.rms_norm import reference
+from thalweg.ops.rms_norm import cpu, reference
 from thalweg.ops.rms_norm import torch as vectorised
 
 if TYPE_CHECKING:
@@ -40,12 +40,26 @@ class GatedRMSNorm(Protocol):
 
 
 OP: Op[RMSNormProblem, RMSNorm] = Op(
-    "rms_norm", (Kernel("torch", vectorised.bind), Kernel("reference", reference.bind))
+    "rms_norm",
+    (
+        Kernel("cpu", cpu.bind, cpu.reject),
+        Kernel("torch", vectorised.bind),
+        Kernel("reference", reference.bind),
+    ),
 )
 ADD_OP: Op[RMSNormProblem, AddRMSNorm] = Op(
-    "add_rms_norm", (Kernel("torch", vectorised.bind_add), Kernel("reference", reference.bind_add))
+    "add_rms_norm",
+    (
+        Kernel("cpu", cpu.bind_add, cpu.reject),
+        Kernel("torch", vectorised.bind_add),
+        Kernel("reference", reference.bind_add),
+    ),
 )
 GATED_OP: Op[RMSNormProblem, GatedRMSNorm] = Op(
     "gated_rms_norm",
-    (Kernel("torch", vectorised.bind_gated), Kernel("reference", reference.bind_gated)),
+    (
+        Kernel("cpu", cpu.bind_gated, cpu.reject),
+        Kernel("torch", vectorised.bind_gated),
+        Kernel("reference", reference.bind_gated),
+    ),
 )

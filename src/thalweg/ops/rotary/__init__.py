@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from thalweg.ops.registry import Kernel, Op
-from thalweg.ops.rotary import reference
+from thalweg.ops.rotary import cpu, reference
 from thalweg.ops.rotary import torch as vectorised
 
 if TYPE_CHECKING:
@@ -34,5 +34,10 @@ class Rotary(Protocol):
 
 
 OP: Op[RotaryProblem, Rotary] = Op(
-    "rotary", (Kernel("torch", vectorised.bind), Kernel("reference", reference.bind))
+    "rotary",
+    (
+        Kernel("cpu", cpu.bind, cpu.reject),
+        Kernel("torch", vectorised.bind),
+        Kernel("reference", reference.bind),
+    ),
 )

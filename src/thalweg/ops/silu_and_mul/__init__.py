@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from thalweg.ops.registry import Kernel, Op
-from thalweg.ops.silu_and_mul import reference
+from thalweg.ops.silu_and_mul import cpu, reference
 from thalweg.ops.silu_and_mul import torch as vectorised
 
 if TYPE_CHECKING:
@@ -29,5 +29,10 @@ class SiluAndMul(Protocol):
 
 
 OP: Op[SiluAndMulProblem, SiluAndMul] = Op(
-    "silu_and_mul", (Kernel("torch", vectorised.bind), Kernel("reference", reference.bind))
+    "silu_and_mul",
+    (
+        Kernel("cpu", cpu.bind, cpu.reject),
+        Kernel("torch", vectorised.bind),
+        Kernel("reference", reference.bind),
+    ),
 )

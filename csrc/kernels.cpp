@@ -1,0 +1,441 @@
+#include "kernels.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "threads.h"
+
+namespace thalweg {
+namespace {
+
+const float* floats(Address a) { return reinterpret_cast<const float*>(a); }
+float* mutable_floats(Address a) { return reinterpret_cast<float*>(a); }
+const int32_t* ints(Address a) { return reinterpret_cast<const int32_t*>(a); }
+
+std::vector<float> copy_of(Address a, int64_t n) {
+  return a ? std::vector<float>(floats(a), floats(a) + n) : std::vector<float>();
+}
+
+std::vector<const Kernels*> available() {
+  std::vector<const Kernels*> found;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("f16c")) {
+    found.push_back(&avx2::kKernels);
+  }
+#endif
+  found.push_back(&portable::kKernels);
+  return found;
+}
+
+const Kernels*& chosen() {
+  static const Kernels* level = available().front();
+  return level;
+}
+
+// One piece's cost in ns, roughly: few rows read memory, many rows multiply.
+int64_t panel_cost(const PackedView& w, int64_t rows) {
+  return std::max(w.panel_bytes / 12, rows * w.k * kPanel / 32);
+}
+
+void run_linear(const Kernels& kernels, const LinearCall& call) {
+  if (call.rows == 0) return;
+  Split pieces = split(ceil_div(call.weight.n, kPanel), panel_cost(call.weight, call.rows));
+  parallel(pieces.num_pieces(), [&](int64_t piece) {
+    kernels.linear(call, pieces.begin(piece), pieces.end(piece));
+  });
+}
+
+void run_silu(const Kernels& kernels, const SiluCall& call, int64_t rows) {
+  constexpr int64_t kChunk = 1024;
+  int64_t chunks = ceil_div(call.width, kChunk);
+  Split pieces = split(rows * chunks, std::min(call.width, kChunk) / 2);
+  parallel(pieces.num_pieces(), [&](int64_t piece) {
+    for (int64_t i = pieces.begin(piece); i < pieces.end(piece); ++i) {
+      int64_t begin = i % chunks * kChunk;
+      kernels.silu(call, i / chunks, begin, std::min(begin + kChunk, call.width));
+    }
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> levels() {
+  std::vector<std::string> names;
+  for (const Kernels* k : available()) names.emplace_back(k->name);
+  return names;
+}
+
+std::string level() { return chosen()->name; }
+
+void set_level(const std::string& name) {
+  for (const Kernels* k : available()) {
+    if (k->name == name) {
+      chosen() = k;
+      return;
+    }
+  }
+  throw std::invalid_argument(name);
+}
+
+const Kernels& current_kernels() { return *chosen(); }
+
+Linear::Linear(std::shared_ptr<Packed> weight, Address bias)
+    : kernels_(&current_kernels()),
+      weight_(std::move(weight)),
+      bias_(copy_of(bias, weight_->view().n)) {}
+
+void Linear::run(Address x, int64_t x_stride, int64_t rows, Address out,
+                 int64_t out_stride) const {
+  run_linear(*kernels_, {weight_->view(), bias_.empty() ? nullptr : bias_.data(), floats(x),
+                         x_stride, nullptr, rows, mutable_floats(out), out_stride});
+}
+
+void Embedding::run(Address ids, int64_t rows, Address out) const {
+  int64_t width = weight_->view().k;
+  Split pieces = split(rows, width * 8);
+  parallel(pieces.num_pieces(), [&](int64_t piece) {
+    for (int64_t i = pieces.begin(piece); i < pieces.end(piece); ++i) {
+      weight_->row(ints(ids)[i], mutable_floats(out) + i * width);
+    }
+  });
+}
+
+Norm::Norm(Address scale, int64_t width, float eps)
+    : kernels_(&current_kernels()), scale_(copy_of(scale, width)), eps_(eps) {}
+
+void Norm::run_all(NormCall& call, int64_t tokens) const {
+  call.scale = scale_.data();
+  call.eps = eps_;
+  call.width = static_cast<int64_t>(scale_.size());
+  Split pieces = split(tokens * call.heads, call.width / 4 + 10);
+  parallel(pieces.num_pieces(), [&](int64_t piece) {
+    kernels_->norm(call, pieces.begin(piece), pieces.end(piece));
+  });
+}
+
+void Norm::run(Address x, int64_t x_token, int64_t x_head, int64_t tokens, int64_t heads,
+               Address out) const {
+  NormCall call{};
+  call.heads = heads;
+  call.x = floats(x), call.x_token = x_token, call.x_head = x_head;
+  call.out = mutable_floats(out);
+  run_all(call, tokens);
+}
+
+void Norm::run_add(Address hidden, int64_t hidden_token, Address residual, int64_t residual_token,
+                   int64_t tokens, Address sum, Address out) const {
+  NormCall call{};
+  call.heads = 1;
+  call.x = floats(hidden), call.x_token = hidden_token;
+  call.residual = floats(residual), call.residual_token = residual_token;
+  call.sum = mutable_floats(sum);
+  call.out = mutable_floats(out);
+  run_all(call, tokens);
+}
+
+void Norm::run_gated(Address x, int64_t x_token, int64_t x_head, Address z, int64_t z_token,
+                     int64_t z_head, int64_t tokens, int64_t heads, Address out) const {
+  NormCall call{};
+  call.heads = heads;
+  call.x = floats(x), call.x_token = x_token, call.x_head = x_head;
+  call.z = floats(z), call.z_token = z_token, call.z_head = z_head;
+  call.out = mutable_floats(out);
+  run_all(call, tokens);
+}
+
+void SiluAndMul::run(Address gate_up, int64_t stride, int64_t rows, Address out) const {
+  run_silu(*kernels_, {width_, floats(gate_up), stride, mutable_floats(out)}, rows);
+}
+
+Rotary::Rotary(Address frequencies, int64_t half, float factor)
+    : kernels_(&current_kernels()), frequencies_(copy_of(frequencies, half)), factor_(factor) {}
+
+void Rotary::run(Address x, int64_t x_token, int64_t x_head, int64_t tokens, int64_t heads,
+                 int64_t head_dim, Address positions, Address out) const {
+  RotaryCall call{frequencies_.data(), static_cast<int64_t>(frequencies_.size()), heads, head_dim,
+                  factor_, ints(positions), floats(x), x_token, x_head, mutable_floats(out)};
+  Split pieces = split(tokens, call.half * 20 + heads * head_dim / 4);
+  parallel(pieces.num_pieces(), [&](int64_t piece) {
+    for (int64_t t = pieces.begin(piece); t < pieces.end(piece); ++t) kernels_->rotary(call, t);
+  });
+}
+
+Conv::Conv(Address weight, int64_t taps, int64_t channels)
+    : kernels_(&current_kernels()),
+      weight_(copy_of(weight, taps * channels)),
+      taps_(taps),
+      channels_(channels) {}
+
+void Conv::run(Address x, int64_t x_stride, int64_t tokens, Address cu_seqlens,
+               Address load_slots, Address store_slots, int64_t num_seqs, Address pool,
+               Address out) const {
+  if (tokens == 0) return;
+  ConvCall call{weight_.data(), taps_,     channels_,
+                {ints(cu_seqlens), ints(load_slots), ints(store_slots), num_seqs},
+                floats(x),      x_stride,  mutable_floats(pool), mutable_floats(out)};
+  constexpr int64_t kChunk = 256;  // channels
+  int64_t chunks = ceil_div(channels_, kChunk);
+  Split pieces = split(num_seqs * chunks, tokens / num_seqs * kChunk / 2 + 200);
+  parallel(pieces.num_pieces(), [&](int64_t piece) {
+    for (int64_t i = pieces.begin(piece); i < pieces.end(piece); ++i) {
+      int64_t first = i % chunks * kChunk;
+      kernels_->conv(call, i / chunks, first, std::min(first + kChunk, channels_));
+    }
+  });
+}
+
+Gates::Gates(Address A_log, Address dt_bias, int64_t heads)
+    : kernels_(&current_kernels()), rate_(heads), dt_bias_(copy_of(dt_bias, heads)) {
+  kernels_->exp(floats(A_log), rate_.data(), heads);
+  for (float& rate : rate_) rate = -rate;
+}
+
+void Gates::run(Address a, int64_t a_stride, Address b, int64_t b_stride, int64_t tokens,
+                Address g, Address beta) const {
+  GatesCall call{rate_.data(), dt_bias_.data(), static_cast<int64_t>(rate_.size()), floats(a),
+                 floats(b),    a_stride,        b_stride, mutable_floats(g),
+                 mutable_floats(beta)};
+  Split pieces = split(tokens, call.heads * 8);
+  parallel(pieces.num_pieces(), [&](int64_t piece) {
+    for (int64_t t = pieces.begin(piece); t < pieces.end(piece); ++t) kernels_->gates(call, t);
+  });
+}
+
+Delta::Delta(int64_t num_k_heads, int64_t num_v_heads, int64_t k_dim, int64_t v_dim, float scale)
+    : kernels_(&current_kernels()), call_{} {
+  call_.num_k_heads = num_k_heads, call_.num_v_heads = num_v_heads;
+  call_.k_dim = k_dim, call_.v_dim = v_dim, call_.scale = scale;
+}
+
+void Delta::run(Address q, int64_t q_token, int64_t q_head, Address k, int64_t k_token,
+                int64_t k_head, Address v, int64_t v_token, int64_t v_head, Address g,
+                Address beta, Address cu_seqlens, Address load_slots, Address store_slots,
+                int64_t num_seqs, Address pool, Address out) const {
+  DeltaCall call = call_;
+  call.seqs = {ints(cu_seqlens), ints(load_slots), ints(store_slots), num_seqs};
+  call.q = floats(q), call.q_token = q_token, call.q_head = q_head;
+  call.k = floats(k), call.k_token = k_token, call.k_head = k_head;
+  call.v = floats(v), call.v_token = v_token, call.v_head = v_head;
+  call.g = floats(g), call.beta = floats(beta);
+  call.pool = mutable_floats(pool), call.out = mutable_floats(out);
+  int64_t tasks = num_seqs * call.num_v_heads;
+  // Long sequences first would balance better; heads of one sequence cost the same.
+  Split pieces = tasks ? split(tasks, call.k_dim * call.v_dim / 3) : Split{0, 1};
+  parallel(pieces.num_pieces(), [&](int64_t piece) {
+    for (int64_t i = pieces.begin(piece); i < pieces.end(piece); ++i) {
+      kernels_->delta(call, i / call.num_v_heads, i % call.num_v_heads);
+    }
+  });
+}
+
+Attention::Attention(int64_t num_heads, int64_t num_kv_heads, int64_t head_dim,
+                     int64_t block_size, float scale)
+    : kernels_(&current_kernels()), call_{} {
+  call_.num_heads = num_heads, call_.num_kv_heads = num_kv_heads;
+  call_.head_dim = head_dim, call_.block_size = block_size, call_.scale = scale;
+}
+
+void Attention::write(Address k, int64_t k_token, int64_t k_head, Address v, int64_t v_token,
+                      int64_t v_head, Address slot_mapping, int64_t tokens, Address k_cache,
+                      Address v_cache, bool bf16_cache) const {
+  int64_t heads = call_.num_kv_heads, dim = call_.head_dim;
+  const int64_t* rows = reinterpret_cast<const int64_t*>(slot_mapping);
+  auto put = [&](Address from, int64_t offset, Address cache, int64_t row) {
+    const float* x = floats(from) + offset;
+    if (bf16_cache) {
+      uint16_t* out = reinterpret_cast<uint16_t*>(cache) + row * dim;
+      for (int64_t d = 0; d < dim; ++d) out[d] = float_to_bf16(x[d]);
+    } else {
+      std::memcpy(mutable_floats(cache) + row * dim, x, dim * sizeof(float));
+    }
+  };
+  Split pieces = split(tokens, heads * dim / 4);
+  parallel(pieces.num_pieces(), [&](int64_t piece) {
+    for (int64_t t = pieces.begin(piece); t < pieces.end(piece); ++t) {
+      if (rows[t] == kSkip) continue;
+      for (int64_t h = 0; h < heads; ++h) {
+        put(k, t * k_token + h * k_head, k_cache, rows[t] * heads + h);
+        put(v, t * v_token + h * v_head, v_cache, rows[t] * heads + h);
+      }
+    }
+  });
+}
+
+void Attention::run(Address q, int64_t q_token, int64_t q_head, Address gate, int64_t gate_token,
+                    int64_t gate_head, Address k_cache, Address v_cache, bool bf16_cache,
+                    Address cu_seqlens, Address seq_lens, Address positions, int64_t num_seqs,
+                    Address block_table, int64_t table_stride, Address out) const {
+  AttentionCall call = call_;
+  call.bf16_cache = bf16_cache;
+  call.q = floats(q), call.q_token = q_token, call.q_head = q_head;
+  call.gate = gate ? floats(gate) : nullptr;
+  call.gate_token = gate_token, call.gate_head = gate_head;
+  call.k_cache = reinterpret_cast<const void*>(k_cache);
+  call.v_cache = reinterpret_cast<const void*>(v_cache);
+  call.block_table = ints(block_table), call.table_stride = table_stride;
+  call.positions = ints(positions), call.out = mutable_floats(out);
+
+  std::vector<AttentionItem> items;
+  int32_t size = static_cast<int32_t>(
+      std::max<int64_t>(1, kMaxQueries / (call.num_heads / call.num_kv_heads)));
+  int64_t longest = 0;
+  for (int32_t i = 0; i < num_seqs; ++i) {
+    int32_t bos = ints(cu_seqlens)[i], eos = ints(cu_seqlens)[i + 1];
+    if (ints(seq_lens)[i] == 0) {  // padding
+      int64_t row = call.num_heads * call.head_dim;
+      std::memset(call.out + bos * row, 0, (eos - bos) * row * sizeof(float));
+      continue;
+    }
+    longest = std::max<int64_t>(longest, ints(seq_lens)[i]);
+    for (int32_t t = bos; t < eos; t += size) {
+      for (int32_t h = 0; h < call.num_kv_heads; ++h) {
+        items.push_back({i, t, std::min(size, eos - t), h});
+      }
+    }
+  }
+  int64_t count = static_cast<int64_t>(items.size());
+  if (count < 4 * num_threads() && longest > 2 * kTile) return run_tiles(call, items);
+  // From the end: later tokens of a prompt have more context, and go first.
+  int64_t cost = longest * call.head_dim / 2 + 1000;
+  Split pieces = count ? split(count, cost) : Split{0, 1};
+  parallel(pieces.num_pieces(), [&](int64_t piece) {
+    for (int64_t i = pieces.begin(piece); i < pieces.end(piece); ++i) {
+      kernels_->attention_all(call, items[count - 1 - i]);
+    }
+  });
+}
+
+void Attention::run_tiles(const AttentionCall& call,
+                          const std::vector<AttentionItem>& items) const {
+  struct Place {
+    int64_t item, tile;
+  };
+  std::vector<Place> places;
+  std::vector<int64_t> first;
+  for (size_t i = 0; i < items.size(); ++i) {
+    first.push_back(static_cast<int64_t>(places.size()));
+    int64_t last = call.positions[items[i].token + items[i].num_tokens - 1] / kTile;
+    for (int64_t tile = 0; tile <= last; ++tile) {
+      places.push_back({static_cast<int64_t>(i), tile});
+    }
+  }
+  first.push_back(static_cast<int64_t>(places.size()));
+  int64_t padded = (call.head_dim + 15) / 16 * 16, each = kMaxQueries * (padded + 2);
+  std::unique_ptr<float[]> memory(new float[places.size() * each]);
+  std::vector<Partial> partials;
+  for (size_t i = 0; i < places.size(); ++i) {
+    float* p = memory.get() + i * each;
+    partials.push_back({p, p + kMaxQueries, p + 2 * kMaxQueries});
+  }
+  parallel(static_cast<int64_t>(places.size()), [&](int64_t i) {
+    kernels_->attention_tile(call, items[places[i].item], places[i].tile, partials[i]);
+  });
+  Split pieces = split(static_cast<int64_t>(items.size()), 2000);
+  parallel(pieces.num_pieces(), [&](int64_t piece) {
+    for (int64_t i = pieces.begin(piece); i < pieces.end(piece); ++i) {
+      kernels_->attention_merge(call, items[i], partials.data() + first[i],
+                                first[i + 1] - first[i]);
+    }
+  });
+}
+
+MoE::MoE(std::shared_ptr<Packed> router, std::vector<std::shared_ptr<Packed>> gate_up,
+         std::vector<std::shared_ptr<Packed>> down, int64_t top_k, bool normalise)
+    : kernels_(&current_kernels()),
+      router_(std::move(router)),
+      gate_up_(std::move(gate_up)),
+      down_(std::move(down)),
+      top_k_(top_k),
+      normalise_(normalise) {}
+
+void MoE::add_shared(std::shared_ptr<Packed> gate_up, std::shared_ptr<Packed> down,
+                     std::shared_ptr<Packed> gate) {
+  shared_gate_up_ = std::move(gate_up);
+  shared_down_ = std::move(down);
+  shared_gate_ = std::move(gate);
+}
+
+void MoE::run(Address x, int64_t x_stride, int64_t rows, Address out) const {
+  if (rows == 0) return;
+  int64_t num_experts = static_cast<int64_t>(down_.size()), chosen = rows * top_k_;
+  int64_t hidden = down_[0]->view().n, width = down_[0]->view().k;
+  auto room = [](int64_t n) { return std::unique_ptr<float[]>(new float[n]); };
+
+  auto logits = room(chosen > rows * num_experts ? chosen : rows * num_experts);
+  run_linear(*kernels_, {router_->view(), nullptr, floats(x), x_stride, nullptr, rows,
+                         logits.get(), num_experts});
+  std::vector<int32_t> experts(chosen), places(chosen), tokens(chosen);
+  std::vector<float> weights(chosen);
+  RouterCall router{num_experts, top_k_, normalise_, logits.get(), experts.data(),
+                    weights.data()};
+  Split by_row = split(rows, num_experts * top_k_ * 2);
+  parallel(by_row.num_pieces(), [&](int64_t piece) {
+    for (int64_t i = by_row.begin(piece); i < by_row.end(piece); ++i) kernels_->route(router, i);
+  });
+
+  // Rows sorted by expert: expert e has places [starts[e], starts[e + 1]).
+  std::vector<int64_t> starts(num_experts + 1, 0);
+  for (int32_t e : experts) ++starts[e + 1];
+  for (int64_t e = 0; e < num_experts; ++e) starts[e + 1] += starts[e];
+  std::vector<int64_t> next(starts.begin(), starts.end() - 1);
+  for (int64_t i = 0; i < chosen; ++i) {
+    int64_t place = next[experts[i]]++;
+    places[i] = static_cast<int32_t>(place);
+    tokens[place] = static_cast<int32_t>(i / top_k_);
+  }
+
+  struct Piece {
+    LinearCall call;
+    int64_t first, last;
+  };
+  auto run_experts = [&](const std::vector<std::shared_ptr<Packed>>& matrices, const float* from,
+                         int64_t from_stride, bool gathered, float* to) {
+    std::vector<Piece> work;
+    for (int64_t e = 0; e < num_experts; ++e) {
+      int64_t n = starts[e + 1] - starts[e];
+      if (n == 0) continue;
+      PackedView w = matrices[e]->view();
+      LinearCall call{w, nullptr, gathered ? from : from + starts[e] * from_stride, from_stride,
+                      gathered ? tokens.data() + starts[e] : nullptr, n, to + starts[e] * w.n,
+                      w.n};
+      Split pieces = split(ceil_div(w.n, kPanel), panel_cost(w, n));
+      for (int64_t i = 0; i < pieces.num_pieces(); ++i) {
+        work.push_back({call, pieces.begin(i), pieces.end(i)});
+      }
+    }
+    parallel(static_cast<int64_t>(work.size()),
+             [&](int64_t i) { kernels_->linear(work[i].call, work[i].first, work[i].last); });
+  };
+  auto gate_up = room(chosen * 2 * width), act = room(chosen * width), y = room(chosen * hidden);
+  run_experts(gate_up_, floats(x), x_stride, true, gate_up.get());
+  run_silu(*kernels_, {width, gate_up.get(), 2 * width, act.get()}, chosen);
+  run_experts(down_, act.get(), width, false, y.get());
+
+  CombineCall combine{hidden, top_k_, y.get(), places.data(), weights.data(), nullptr, nullptr,
+                      mutable_floats(out)};
+  std::unique_ptr<float[]> shared, shared_gate;
+  if (shared_down_) {
+    int64_t inner = shared_down_->view().k;
+    auto wide = room(rows * 2 * inner), active = room(rows * inner);
+    shared = room(rows * hidden);
+    shared_gate = room(rows);
+    run_linear(*kernels_, {shared_gate_up_->view(), nullptr, floats(x), x_stride, nullptr, rows,
+                           wide.get(), 2 * inner});
+    run_silu(*kernels_, {inner, wide.get(), 2 * inner, active.get()}, rows);
+    run_linear(*kernels_, {shared_down_->view(), nullptr, active.get(), inner, nullptr, rows,
+                           shared.get(), hidden});
+    run_linear(*kernels_, {shared_gate_->view(), nullptr, floats(x), x_stride, nullptr, rows,
+                           shared_gate.get(), 1});
+    combine.shared = shared.get();
+    combine.gate = shared_gate.get();
+  }
+  Split sums = split(rows, hidden * top_k_ / 4);
+  parallel(sums.num_pieces(), [&](int64_t piece) {
+    for (int64_t i = sums.begin(piece); i < sums.end(piece); ++i) kernels_->combine(combine, i);
+  });
+}
+
+}  // namespace thalweg

@@ -1,0 +1,252 @@
+// Causal attention over the paged cache. A context is walked in tiles of 128 positions from
+// position 0. A tile gives each query a partial (max, sum, acc); partials are merged in ascending
+// order, wherever each was computed.
+//
+// Score: 16 lanes along head_dim, folded. Sum of a tile: 16 lanes along positions, folded.
+// acc: a chain of fused multiply-adds over the tile's positions, ascending.
+#include <cstdlib>
+
+#include "functions.h"
+#include "ops.h"
+
+namespace thalweg::THALWEG_LEVEL {
+namespace {
+
+constexpr int64_t kMostDim = 512;
+
+struct Rows {
+  const AttentionCall& c;
+  const AttentionItem& item;
+  int64_t padded;  // head_dim, rounded up to whole sums of 16 lanes
+
+  // Cache row of a position, of this item's key head, as padded floats.
+  void read(const void* cache, int64_t position, float* out) const {
+    const int32_t* table = c.block_table + item.sequence * c.table_stride;
+    int64_t row = table[position / c.block_size] * c.block_size + position % c.block_size;
+    int64_t offset = (row * c.num_kv_heads + item.kv_head) * c.head_dim;
+    int64_t i = 0;
+    if (c.bf16_cache) {
+      const uint16_t* p = static_cast<const uint16_t*>(cache) + offset;
+      for (; i + W <= c.head_dim; i += W) store(out + i, load_bf16(p + i));
+      for (; i < c.head_dim; ++i) {
+        uint32_t bits = static_cast<uint32_t>(p[i]) << 16;
+        std::memcpy(out + i, &bits, 4);
+      }
+    } else {
+      const float* p = static_cast<const float*>(cache) + offset;
+      for (; i + W <= c.head_dim; i += W) store(out + i, load(p + i));
+      for (; i < c.head_dim; ++i) out[i] = p[i];
+    }
+    for (; i < padded; ++i) out[i] = 0.0f;
+  }
+};
+
+INLINE int64_t padded_dim(const AttentionCall& c) { return round_up(c.head_dim, kLanes); }
+INLINE int64_t group_of(const AttentionCall& c) { return c.num_heads / c.num_kv_heads; }
+INLINE int64_t num_queries(const AttentionCall& c, const AttentionItem& item) {
+  return item.num_tokens * group_of(c);
+}
+INLINE int64_t position_of(const AttentionCall& c, const AttentionItem& item, int64_t query) {
+  return c.positions[item.token + query / group_of(c)];
+}
+
+// Scores of M queries with one key; `q` rows are `padded` apart.
+template <int M>
+INLINE void score(const float* q, int64_t padded, const float* key, float scale, float* out) {
+  Lanes lanes[M];
+  for (int m = 0; m < M; ++m) lanes[m] = zero_lanes();
+  for (int64_t d = 0; d < padded; d += kLanes) {
+    for (int j = 0; j < kParts; ++j) {
+      vf k = load(key + d + j * W);
+      for (int m = 0; m < M; ++m) {
+        lanes[m].part[j] = fma(load(q + m * padded + d + j * W), k, lanes[m].part[j]);
+      }
+    }
+  }
+  for (int m = 0; m < M; ++m) out[m * kTile] = fold(lanes[m]) * scale;
+}
+
+// acc[m][0 .. N vectors) += weights[m][j] * values[j], j in [begin, end), in order.
+template <int M, int N>
+INLINE void add_values(const float* weights, const float* values, int64_t padded, int64_t begin,
+                       int64_t end, float* acc) {
+  vf sum[M][N];
+  for (int m = 0; m < M; ++m) {
+    for (int n = 0; n < N; ++n) sum[m][n] = load(acc + m * padded + n * W);
+  }
+  for (int64_t j = begin; j < end; ++j) {
+    vf value[N];
+    for (int n = 0; n < N; ++n) value[n] = load(values + j * padded + n * W);
+    for (int m = 0; m < M; ++m) {
+      vf w = splat(weights[m * kTile + j]);
+      for (int n = 0; n < N; ++n) sum[m][n] = fma(w, value[n], sum[m][n]);
+    }
+  }
+  for (int m = 0; m < M; ++m) {
+    for (int n = 0; n < N; ++n) store(acc + m * padded + n * W, sum[m][n]);
+  }
+}
+
+INLINE void gather_queries(const AttentionCall& c, const AttentionItem& item, float* q) {
+  int64_t group = group_of(c), padded = padded_dim(c);
+  for (int64_t i = 0; i < num_queries(c, item); ++i) {
+    int64_t token = item.token + i / group, head = item.kv_head * group + i % group;
+    const float* from = c.q + token * c.q_token + head * c.q_head;
+    for (int64_t d = 0; d < c.head_dim; ++d) q[i * padded + d] = from[d];
+    for (int64_t d = c.head_dim; d < padded; ++d) q[i * padded + d] = 0.0f;
+  }
+}
+
+// `values` is room for one tile. Queries before the tile keep sum 0.
+void tile_partial(const AttentionCall& c, const AttentionItem& item, int64_t tile, const float* q,
+                  float* values, Partial out) {
+  int64_t padded = padded_dim(c), queries = num_queries(c, item), start = tile * kTile;
+  Rows rows{c, item, padded};
+  int64_t counts[kMaxQueries], longest = 0;
+  for (int64_t i = 0; i < queries; ++i) {
+    counts[i] = most(0, least(kTile, position_of(c, item, i) + 1 - start));
+    longest = most(longest, counts[i]);
+  }
+  alignas(64) float weights[kMaxQueries * kTile];
+  alignas(64) float key[kMostDim];
+  for (int64_t j = 0; j < longest; ++j) {
+    rows.read(c.k_cache, start + j, key);
+    int64_t i = 0;
+    for (; i + 4 <= queries; i += 4) {
+      score<4>(q + i * padded, padded, key, c.scale, weights + i * kTile + j);
+    }
+    for (; i < queries; ++i) {
+      score<1>(q + i * padded, padded, key, c.scale, weights + i * kTile + j);
+    }
+  }
+  for (int64_t i = 0; i < queries; ++i) {
+    float* w = weights + i * kTile;
+    float max = -__builtin_inff();
+    for (int64_t j = 0; j < counts[i]; ++j) max = w[j] > max ? w[j] : max;
+    for (int64_t j = counts[i]; j < round_up(counts[i], kLanes); ++j) w[j] = -__builtin_inff();
+    Lanes lanes = zero_lanes();
+    for (int64_t j = 0; j < counts[i]; j += W) {
+      vf e = exp_of(load(w + j) - max);
+      store(w + j, e);
+      lanes.part[j / W % kParts] = lanes.part[j / W % kParts] + e;
+    }
+    out.max[i] = max;
+    out.sum[i] = fold(lanes);
+  }
+  for (int64_t j = 0; j < longest; ++j) rows.read(c.v_cache, start + j, values + j * padded);
+  for (int64_t i = 0; i < queries * padded; ++i) out.acc[i] = 0.0f;
+  for (int64_t i = 0; i < queries;) {
+    int64_t m = queries - i >= 4 ? 4 : 1, together = counts[i];
+    for (int64_t j = 1; j < m; ++j) together = least(together, counts[i + j]);
+    for (int64_t d = 0; d < padded; d += kLanes) {
+      const float* w = weights + i * kTile;
+      float* acc = out.acc + i * padded + d;
+      if (m == 4) {
+        add_values<4, kParts>(w, values + d, padded, 0, together, acc);
+      } else {
+        add_values<1, kParts>(w, values + d, padded, 0, together, acc);
+      }
+      for (int64_t j = 0; j < m; ++j) {
+        if (counts[i + j] > together) {
+          add_values<1, kParts>(w + j * kTile, values + d, padded, together, counts[i + j],
+                                acc + j * padded);
+        }
+      }
+    }
+    i += m;
+  }
+}
+
+// into = into merged with the next tile's partial.
+INLINE void merge(const AttentionCall& c, int64_t queries, Partial into, Partial next) {
+  int64_t padded = padded_dim(c);
+  for (int64_t i = 0; i < queries; ++i) {
+    if (next.sum[i] == 0.0f) continue;  // the query lies before this tile
+    float max = into.max[i] > next.max[i] ? into.max[i] : next.max[i];
+    float a = exp_of(into.max[i] - max), b = exp_of(next.max[i] - max);
+    into.max[i] = max;
+    into.sum[i] = fma(into.sum[i], a, next.sum[i] * b);
+    float* to = into.acc + i * padded;
+    const float* from = next.acc + i * padded;
+    for (int64_t d = 0; d < padded; d += W) {
+      store(to + d, fma(load(to + d), splat(a), load(from + d) * b));
+    }
+  }
+}
+
+INLINE void write_out(const AttentionCall& c, const AttentionItem& item, Partial total) {
+  int64_t group = group_of(c), padded = padded_dim(c);
+  for (int64_t i = 0; i < num_queries(c, item); ++i) {
+    int64_t token = item.token + i / group, head = item.kv_head * group + i % group;
+    float* acc = total.acc + i * padded;
+    for (int64_t d = 0; d < padded; d += W) store(acc + d, load(acc + d) / total.sum[i]);
+    if (c.gate) {
+      const float* gate = c.gate + token * c.gate_token + head * c.gate_head;
+      int64_t d = 0;
+      for (; d + W <= c.head_dim; d += W) {
+        store(acc + d, load(acc + d) * sigmoid(load(gate + d)));
+      }
+      if (d < c.head_dim) {
+        store(acc + d, load(acc + d) * sigmoid(load_some(gate + d, c.head_dim - d)));
+      }
+    }
+    float* out = c.out + (token * c.num_heads + head) * c.head_dim;
+    for (int64_t d = 0; d < c.head_dim; ++d) out[d] = acc[d];
+  }
+}
+
+// Per-thread room, so that stacks stay small whatever head_dim is.
+struct Scratch {
+  float* memory = nullptr;
+  int64_t size = 0;
+  ~Scratch() { std::free(memory); }
+  float* get(int64_t floats) {
+    if (floats > size) {
+      std::free(memory);
+      memory = static_cast<float*>(std::aligned_alloc(64, round_up(floats * 4, 64)));
+      size = floats;
+    }
+    return memory;
+  }
+};
+
+INLINE Scratch& scratch() {
+  static thread_local Scratch instance;
+  return instance;
+}
+
+}  // namespace
+
+void attention_all(const AttentionCall& c, const AttentionItem& item) {
+  int64_t padded = padded_dim(c), queries = num_queries(c, item);
+  float* q = scratch().get(padded * (3 * kMaxQueries + kTile));
+  float* values = q + kMaxQueries * padded;
+  float max[2][kMaxQueries], sum[2][kMaxQueries];
+  Partial total{max[0], sum[0], values + kTile * padded};
+  Partial next{max[1], sum[1], total.acc + kMaxQueries * padded};
+  gather_queries(c, item, q);
+  int64_t last = position_of(c, item, queries - 1) / kTile;
+  tile_partial(c, item, 0, q, values, total);
+  for (int64_t tile = 1; tile <= last; ++tile) {
+    tile_partial(c, item, tile, q, values, next);
+    merge(c, queries, total, next);
+  }
+  write_out(c, item, total);
+}
+
+void attention_tile(const AttentionCall& c, const AttentionItem& item, int64_t tile, Partial out) {
+  int64_t padded = padded_dim(c);
+  float* q = scratch().get(padded * (kMaxQueries + kTile));
+  gather_queries(c, item, q);
+  tile_partial(c, item, tile, q, q + kMaxQueries * padded, out);
+}
+
+void attention_merge(const AttentionCall& c, const AttentionItem& item, const Partial* partials,
+                     int64_t num_tiles) {
+  for (int64_t tile = 1; tile < num_tiles; ++tile) {
+    merge(c, num_queries(c, item), partials[0], partials[tile]);
+  }
+  write_out(c, item, partials[0]);
+}
+
+}  // namespace thalweg::THALWEG_LEVEL

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from thalweg.ops import extension
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from thalweg.ops.moe import MoE, MoEProblem
+
+MOST_EXPERTS = 4096
+
+
+def reject(problem: MoEProblem) -> str | None:
+    if len(problem.router) > MOST_EXPERTS:
+        return f"more than {MOST_EXPERTS} experts"
+    return extension.reason(problem.router.dtype, problem.router.device)
+
+
+def bind(problem: MoEProblem) -> MoE:
+    packed, hidden = extension.packed, problem.router.shape[1]
+    kernel = extension.kernels().MoE(
+        packed(problem.router),
+        [packed(expert) for expert in problem.gate_up],
+        [packed(expert) for expert in problem.down],
+        problem.top_k,
+        problem.norm_topk_prob,
+    )
+    if (shared := problem.shared) is not None:
+        kernel.add_shared(packed(shared.gate_up), packed(shared.down), packed(shared.gate))
+
+    def moe(x: Tensor) -> Tensor:
+        assert x.shape[1] == hidden
+        x = extension.unit_stride(x)
+        out = torch.empty((len(x), hidden))
+        kernel.run(x.data_ptr(), x.stride(0), len(x), out.data_ptr())
+        return out
+
+    return moe
