@@ -139,13 +139,19 @@ class Scheduler:
     def _reserve(
         self, sample: Sample, num_new: int, scheduled: list[ScheduledRow]
     ) -> ScheduledRow | None:
-        """A row for the sample. Later arrivals, and at last the sample itself, make room for it."""
+        """A row for the sample. Later arrivals, and at last the sample itself, make room for it.
+
+        Where only a slot is missing the sample waits a step instead: running samples have a slot
+        each, but while forks part from the slot they share they hold one more.
+        """
         start = sample.seq.num_computed
         token_ids = sample.tokens[start : start + num_new]
         while True:
             try:
                 return ScheduledRow(sample, self._caches.reserve(sample.seq, num_new), token_ids)
-            except OutOfCache:
+            except OutOfCache as missing:
+                if scheduled and not missing.blocks:
+                    return None
                 victim = self._running[-1]
                 assert all(row.sample is not victim for row in scheduled)
                 self._preempt(victim)

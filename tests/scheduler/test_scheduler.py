@@ -1,0 +1,359 @@
+"""The scheduler with a model that is a hash: who computes what, and that it all comes to the same.
+
+`Driver` is the engine's step without tensors. It checks every plan, and at the end that each answer
+is what its history says, however often the sample was chunked, preempted, forked or rolled back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from thalweg.config import SamplingParams
+from thalweg.memory.manager import CacheManager
+from thalweg.scheduler.plan import StepPlan, StepResult, Token
+from thalweg.scheduler.request import Request
+from thalweg.scheduler.scheduler import Scheduler, SchedulerLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from thalweg.scheduler.request import Sample
+
+BLOCK = 4
+STOP = 0
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request, and when it comes and goes."""
+
+    length: int = 5
+    n: int = 1
+    max_tokens: int = 3
+    arrives: int = 0
+    scored: bool = False
+    stops: bool = False
+    """STOP ends its answers."""
+    leaves: int | None = None
+    """The step before which it is aborted."""
+    cut: int | None = None
+    """Its answers end at this many tokens, because of what their text says."""
+
+    def request(self, name: str) -> Request:
+        params = SamplingParams(n=self.n, prompt_logprobs=0 if self.scored else None)
+        prompt = tuple((int(name) * 7 + p * 3) % 50 + 1 for p in range(self.length))
+        return Request(
+            name, prompt, params, 0, self.max_tokens, frozenset({STOP} if self.stops else ())
+        )
+
+
+def next_token(history: Sequence[int], index: int) -> int:
+    """Now and then it is STOP."""
+    h = index
+    for token in history:
+        h = (h * 31 + token + 7) % 10_007
+    return h % 23
+
+
+def answer(request: Request, index: int, cut: int | None) -> list[int]:
+    history = list(request.prompt)
+    while True:
+        history.append(next_token(history, index))
+        made = history[len(request.prompt) :]
+        if made[-1] in request.stop_ids or len(made) == request.max_tokens or len(made) == cut:
+            return made
+
+
+@dataclass
+class Driver:
+    num_blocks: int = 64
+    max_num_seqs: int = 8
+    budget: int = 16
+    asks: dict[str, Ask] = field(default_factory=dict)
+    requests: dict[str, Request] = field(default_factory=dict)
+    answers: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    ended: set[tuple[str, int]] = field(default_factory=set)
+    scored: dict[str, list[int]] = field(default_factory=dict)
+    started: list[str] = field(default_factory=list)
+    first: Sample | None = None
+    """The one that arrived earliest of those that run."""
+    num_computed: int = 0
+
+    def __post_init__(self) -> None:
+        self.caches = CacheManager(self.num_blocks, BLOCK, self.max_num_seqs + 1)
+        self.scheduler = Scheduler(self.caches, SchedulerLimits(self.max_num_seqs, self.budget))
+
+    def add(self, ask: Ask) -> str:
+        name = str(len(self.requests))
+        self.asks[name] = ask
+        self.requests[name] = ask.request(name)
+        self.scored[name] = []
+        self.scheduler.add(self.requests[name])
+        return name
+
+    def abort(self, name: str) -> None:
+        self.scheduler.abort(name)
+        self.ended |= {(name, index) for index in range(self.asks[name].n)}
+
+    def step(self, *, fails: bool = False) -> StepPlan:
+        plan = self.scheduler.schedule()
+        self.check(plan)
+        if fails:
+            self.scheduler.rollback(plan)
+            self.first = None
+            return plan
+        self.first = plan.rows[0].sample if plan.rows else None
+        for row in plan.rows:
+            self.caches.commit(row.reservation, len(row.token_ids))
+            self.num_computed += len(row.token_ids)
+        for score in plan.scoring:
+            self.scored[score.sample.request.id].append(score.token_id)
+        drawn = [Token(next_token(row.history, row.sample_index)) for row in plan.sampling]
+        result = StepResult(tuple(drawn), tuple(Token(s.token_id) for s in plan.scoring))
+        for new in self.scheduler.update(plan, result):
+            key = (new.sample.request.id, new.sample.index)
+            assert key not in self.ended, "a token came after the end"
+            self.answers.setdefault(key, []).append(new.token.id)
+            if new.finish_reason is not None:
+                self.ended.add(key)
+            elif len(self.answers[key]) == self.asks[key[0]].cut:
+                self.ended.add(key)
+                self.scheduler.finish(new.sample)
+        return plan
+
+    def check(self, plan: StepPlan) -> None:
+        assert bool(plan.rows) == self.scheduler.has_work, "no progress"
+        counts = [len(row.token_ids) for row in plan.rows]
+        assert sum(counts) <= self.budget
+        assert self.scheduler.num_running <= self.max_num_seqs
+        if self.first and (self.first.request.id, self.first.index) not in self.ended:
+            assert plan.rows[0].sample is self.first, "the earliest always goes on"
+        assert len({id(row.sample) for row in plan.rows}) == len(plan.rows)
+        ends: dict[int, object] = {}
+        offset = 0
+        for row, count in zip(plan.rows, counts, strict=True):
+            start = row.sample.seq.num_computed
+            assert count >= 1
+            assert list(row.token_ids) == row.sample.tokens[start : start + count]
+            assert row.reservation.num_new == count and row.reservation.seq is row.sample.seq
+            offset += count
+            if count == row.sample.num_wanted:
+                ends[offset - 1] = row.sample
+            name = row.sample.request.id
+            if name not in self.started:
+                gone = {n for n, _ in self.ended}
+                earlier = {str(i) for i in range(int(name))}
+                assert earlier <= {*self.started, *gone}, "a later request began first"
+                self.started.append(name)
+        assert list(plan.logits_rows) == sorted({*plan.logits_rows})
+        assert all(0 <= row < offset for row in plan.logits_rows)
+        for draw in plan.sampling:
+            sample = ends[plan.logits_rows[draw.logits_row]]  # only of rows that caught up
+            assert draw.history is sample.tokens  # type: ignore[attr-defined]
+        assert len({(d.request.id, d.sample_index) for d in plan.sampling}) == len(plan.sampling)
+        assert {plan.logits_rows[draw.logits_row] for draw in plan.sampling} == {*ends}
+
+    def assert_done(self) -> None:
+        """M8, and what everybody got."""
+        assert not self.scheduler.has_work
+        for pool in (self.caches.blocks, self.caches.slots):
+            assert pool.num_used == 0 and pool.num_free == pool.size - 1
+        for name, request in self.requests.items():
+            ask = self.asks[name]
+            for index in range(ask.n):
+                want = answer(request, index, ask.cut)
+                got = self.answers.get((name, index), [])
+                assert got == want if ask.leaves is None else got == want[: len(got)]
+            if ask.scored and ask.leaves is None:
+                assert self.scored[name] == list(request.prompt[1:]), "scored once each, in order"
+            elif not ask.scored:
+                assert self.scored[name] == []
+
+
+def drive(driver: Driver, asks: Sequence[Ask], fails: frozenset[int] = frozenset()) -> Driver:
+    coming = sorted(asks, key=lambda ask: ask.arrives)
+    leaving: dict[int, list[str]] = {}
+    most = 50 + 8 * sum(ask.length + ask.n * (ask.length + ask.max_tokens) for ask in asks)
+    for i in range(most):
+        while coming and coming[0].arrives <= i:
+            ask = coming.pop(0)
+            name = driver.add(ask)
+            if ask.leaves is not None:
+                leaving.setdefault(max(ask.leaves, i), []).append(name)
+        for name in leaving.pop(i, []):
+            driver.abort(name)
+        driver.step(fails=i in fails)
+        if not driver.scheduler.has_work and not coming:
+            driver.assert_done()
+            return driver
+    raise AssertionError("starved")
+
+
+asks = st.builds(
+    Ask,
+    length=st.integers(1, 20),
+    n=st.sampled_from([1, 1, 1, 2, 3, 6]),
+    max_tokens=st.integers(1, 8),
+    arrives=st.integers(0, 12),
+    scored=st.booleans(),
+    stops=st.booleans(),
+    leaves=st.one_of(st.none(), st.none(), st.integers(0, 20)),
+    cut=st.one_of(st.none(), st.none(), st.integers(1, 4)),
+)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(asks, min_size=1, max_size=7),
+    st.integers(8, 24),
+    st.integers(1, 5),
+    st.integers(1, 24),
+    st.frozensets(st.integers(0, 25), max_size=5),
+)
+@example([Ask(20, n=6, scored=True)], 8, 1, 1, frozenset())
+@example([Ask(7, n=3, scored=True), Ask(20, scored=True)], 8, 3, 5, frozenset({1, 2}))
+@example([Ask(20, max_tokens=8) for _ in range(6)], 15, 5, 24, frozenset())
+def test_everyone_gets_what_they_would_get_alone(
+    requests: list[Ask],
+    num_blocks: int,
+    max_num_seqs: int,
+    budget: int,
+    fails: frozenset[int],
+) -> None:
+    drive(Driver(num_blocks, max_num_seqs, budget), requests, fails)
+
+
+def shares(plan: StepPlan) -> dict[str, int]:
+    return {row.sample.request.id: len(row.token_ids) for row in plan.rows}
+
+
+def test_an_idle_scheduler_plans_nothing() -> None:
+    plan = Driver().step()
+    assert plan.rows == () and plan.logits_rows == ()
+
+
+def test_answers_go_on_while_a_long_prompt_is_computed() -> None:
+    """M5: a token each first, and what is left goes to the prompt."""
+    driver = Driver(budget=8)
+    driver.add(Ask(2, max_tokens=8))
+    driver.add(Ask(3, max_tokens=8))
+    driver.step()
+    driver.add(Ask(20))
+    assert shares(driver.step()) == {"0": 1, "1": 1, "2": 6}
+    assert shares(driver.step()) == {"0": 1, "1": 1, "2": 6}
+
+
+def test_the_budget_is_spent_in_order_of_arrival() -> None:
+    driver = Driver(budget=8)
+    for length in (3, 9, 9):
+        driver.add(Ask(length, max_tokens=8))
+    assert shares(driver.step()) == {"0": 3, "1": 5}
+    assert shares(driver.step()) == {"0": 1, "1": 4, "2": 3}
+    assert shares(driver.step()) == {"0": 1, "1": 1, "2": 6}
+
+
+def test_no_more_than_max_num_seqs_run() -> None:
+    driver = Driver(max_num_seqs=2)
+    for _ in range(3):
+        driver.add(Ask(2, max_tokens=2))
+    assert shares(driver.step()) == {"0": 2, "1": 2}
+    assert driver.scheduler.num_running == 2 and driver.scheduler.num_waiting == 1
+
+
+def test_a_newcomer_waits_rather_than_push_anyone_out() -> None:
+    driver = Driver(num_blocks=6)
+    driver.add(Ask(16, max_tokens=2))
+    driver.step()
+    driver.add(Ask(5, max_tokens=2))  # needs two blocks, and one is free
+    driver.add(Ask(2, max_tokens=2))  # would fit, but came later
+    assert shares(driver.step()) == {"0": 1}
+    assert shares(driver.step()) == {"1": 5, "2": 2}
+
+
+def test_when_memory_runs_out_the_latest_gives_way_and_comes_back() -> None:
+    driver = Driver(num_blocks=5)
+    for _ in range(2):
+        driver.add(Ask(8, max_tokens=6))
+    assert shares(driver.step()) == {"0": 8, "1": 8}
+    assert shares(driver.step()) == {"0": 1}, "both need a block and none is free"
+    assert driver.scheduler.num_waiting == 1
+    while driver.scheduler.has_work:
+        driver.step()
+    driver.assert_done()
+
+
+def test_the_prompt_of_many_answers_is_computed_once() -> None:
+    driver = Driver(max_num_seqs=4)
+    driver.add(Ask(6, n=4, max_tokens=3))
+    while driver.scheduler.has_work:
+        driver.step()
+    driver.assert_done()
+    num_decoded = sum(len(made) - 1 for made in driver.answers.values())
+    assert driver.num_computed == 6 + num_decoded
+
+
+def test_two_groups_of_answers_fill_every_slot() -> None:
+    """While a group's first steps are reserved its members hold one slot more than they are."""
+    driver = Driver(max_num_seqs=4, budget=16)
+    for _ in range(2):
+        driver.add(Ask(6, n=2, max_tokens=3))
+    while driver.scheduler.has_work:
+        driver.step()
+    driver.assert_done()
+    assert driver.num_computed == 12 + sum(len(made) - 1 for made in driver.answers.values())
+
+
+@pytest.mark.parametrize("n", [2, 5, 20])
+def test_more_answers_than_may_run_take_turns(n: int) -> None:
+    driver = Driver(max_num_seqs=2)
+    driver.add(Ask(6, n=n, max_tokens=3))
+    driver.add(Ask(3))
+    while driver.scheduler.has_work:
+        driver.step()
+    driver.assert_done()
+
+
+def test_answers_without_room_for_a_copy_compute_the_prompt_themselves() -> None:
+    driver = Driver(num_blocks=3, max_num_seqs=3)  # two blocks, and the prompt ends in the second
+    driver.add(Ask(6, n=3, max_tokens=2))
+    driver.step()
+    assert driver.scheduler.num_running == 1 and driver.scheduler.num_waiting == 2
+    while driver.scheduler.has_work:
+        driver.step()
+    driver.assert_done()
+
+
+def test_copies_of_a_fork_are_planned_once_and_again_after_a_failure() -> None:
+    driver = Driver()
+    driver.add(Ask(6, n=2, max_tokens=3))
+    driver.step()
+    plan = driver.step(fails=True)
+    assert [copy.num_rows for copy in plan.copies] == [2]
+    assert driver.step().copies == plan.copies
+    assert driver.step().copies == ()
+    while driver.scheduler.has_work:
+        driver.step()
+    driver.assert_done()
+
+
+def test_an_answer_that_ends_at_its_first_token_leaves_the_others() -> None:
+    driver = Driver()
+    driver.add(Ask(5, n=3, max_tokens=1))
+    driver.step()
+    assert not driver.scheduler.has_work
+    driver.assert_done()
+
+
+def test_aborting_twice_or_an_unknown_request_is_nothing() -> None:
+    driver = Driver()
+    name = driver.add(Ask(5, leaves=1))
+    driver.step()
+    for _ in range(2):
+        driver.scheduler.abort(name)
+    driver.scheduler.abort("nobody")
+    driver.assert_done()
