@@ -11,12 +11,21 @@ import typer
 from thalweg.cli.byte_size import parse_byte_size
 from thalweg.cli.usage_error import UsageError
 from thalweg.config import default_model
+from thalweg.config.engine import DEVICES, DTYPES, KERNELS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from thalweg import LLM
 
 _model = partial(typer.Option, rich_help_panel="Model", show_default=False)
 _engine = partial(typer.Option, rich_help_panel="Engine", show_default=False)
+
+
+def _one_of(values: Sequence[str]) -> str:
+    """The first is the default."""
+    return f"{', '.join(values)}. Default {values[0]}."
+
 
 NO_MODEL = (
     "no model: give --model PATH or set THALWEG_MODEL to a Hugging Face directory or a GGUF file; "
@@ -36,9 +45,9 @@ class ModelOptions:
         bool, _model("--verbose", "-v", help="Tell what was loaded and what computes it.")
     ] = False
 
-    dtype: Annotated[str | None, _engine(help="float32 (default), bfloat16 or float64.")] = None
-    kernels: Annotated[str | None, _engine(help="auto (default), torch or reference.")] = None
-    device: Annotated[str | None, _engine(help="cpu (default); no other yet.")] = None
+    dtype: Annotated[str | None, _engine(help=_one_of(DTYPES))] = None
+    kernels: Annotated[str | None, _engine(help=_one_of(KERNELS))] = None
+    device: Annotated[str | None, _engine(help=_one_of(DEVICES))] = None
     threads: Annotated[int | None, _engine(help="Default: the cores of this process.")] = None
     cache_memory: Annotated[
         int | None,
