@@ -11,7 +11,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import gguf
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -201,38 +200,6 @@ def fuse_experts(tensors: Tensors) -> Tensors:
     return result
 
 
-def make_gguf(
-    path: Path, model: transformers.PreTrainedModel, *, quantization: str = "F32"
-) -> None:
-    """A llama as llama.cpp's converter writes it, with matrices of one type and vectors of F32."""
-    config: Any = model.config
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_rope_dimension_count(config.head_dim)
-    writer.add_vocab_size(config.vocab_size)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list([f"token{i}" for i in range(config.vocab_size)])
-    writer.add_eos_token_id(2)
-    for name, tensor in model.state_dict().items():
-        if name == "lm_head.weight" and config.tie_word_embeddings:
-            continue
-        values = _interleave_halves(tensor, config.head_dim) if _is_qk(name) else tensor
-        kind = gguf.GGMLQuantizationType["F32" if tensor.ndim == 1 else quantization]
-        data = gguf.quantize(values.float().numpy(), kind)
-        writer.add_tensor(_gguf_name(name), data, raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
 def _make_model(model_type: str, variant: Variant) -> transformers.PreTrainedModel:
     config: Any = _config(model_type, tied=variant.tied)
     name = type(config).__name__.removesuffix("Config").removesuffix("Text")
@@ -298,40 +265,3 @@ def _random_mtp(tensors: Tensors) -> Tensors:
         name: torch.randn(shape).mul_(shape[-1] ** -0.5 if len(shape) > 1 else 0.1).to(dtype)
         for name, shape in shapes.items()
     }
-
-
-GGUF_NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-
-
-def _gguf_name(name: str) -> str:
-    stem = name.removesuffix(".weight")
-    if match := re.fullmatch(r"model\.layers\.(\d+)\.(.*)", stem):
-        return f"blk.{match[1]}.{GGUF_NAMES[match[2]]}.weight"
-    return f"{GGUF_NAMES[stem]}.weight"
-
-
-def _is_qk(name: str) -> bool:
-    return name.endswith(("q_proj.weight", "k_proj.weight"))
-
-
-def _interleave_halves(tensor: Tensor, head_dim: int) -> Tensor:
-    """llama.cpp's `permute`: within a head, row i of the first half then row i of the second."""
-    result = torch.empty_like(tensor)
-    for head in range(0, tensor.shape[0], head_dim):
-        for i in range(head_dim // 2):
-            result[head + 2 * i] = tensor[head + i]
-            result[head + 2 * i + 1] = tensor[head + head_dim // 2 + i]
-    return result

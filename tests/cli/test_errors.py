@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checkpoints import edit_config, make_checkpoint, make_gguf
+from checkpoints import edit_config, make_checkpoint
+from gguf_files import write_gguf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,8 @@ def test_truncated_safetensors(cli: Cli, own_model: Path) -> None:
 
 def test_truncated_gguf(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "tiny.gguf"
-    make_gguf(file, make_checkpoint(tmp_path / "hf", "llama").model)
+    make_checkpoint(tmp_path / "hf", "llama")
+    write_gguf(file, tmp_path / "hf")
     whole = file.read_bytes()
     for size in (len(whole) - 1000, 1000, 10, 0):
         file.write_bytes(whole[:size])

@@ -8,7 +8,8 @@ import gguf
 import pytest
 import torch
 
-from checkpoints import Variant, make_checkpoint, make_gguf
+from checkpoints import Variant, make_checkpoint
+from gguf_files import write_file, write_gguf
 from thalweg.config.model import AttentionConfig, MLPConfig, RopeConfig
 from thalweg.errors import CheckpointError
 from thalweg.models.gguf_facts import gguf_facts
@@ -20,13 +21,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-ERROR = {"F32": 0.0, "F16": 2e-3, "Q8_0": 1e-2, "Q4_1": 0.2}
+ERROR = {
+    "F32": 0.0,
+    "F16": 2e-3,
+    "BF16": 2e-2,
+    "Q8_0": 1e-2,
+    "Q5_1": 0.1,
+    "Q5_0": 0.1,
+    "Q4_1": 0.2,
+    "Q4_0": 0.2,
+}
 """Largest rounding error of weights of about 1."""
+HALVES = {"F16": torch.float16, "BF16": torch.bfloat16}
 
 
 def make(path: Path, quantization: str = "F32", *, tied: bool = False) -> None:
-    made = make_checkpoint(path / "hf", "llama", Variant(tied=tied))
-    make_gguf(path / "tiny.gguf", made.model, quantization=quantization)
+    make_checkpoint(path / "hf", "llama", Variant(tied=tied))
+    write_gguf(path / "tiny.gguf", path / "hf", quantization=quantization)
 
 
 def refusal(path: Path) -> str:
@@ -46,8 +57,8 @@ def test_values_are_those_of_the_original(tmp_path: Path, quantization: str, tie
     assert [w.name for w in opened.plan.weights] == [w.name for w in original.plan.weights]
     for spec in opened.plan.weights:
         tensor = weights[spec.name]
-        half = quantization == "F16" and len(spec.shape) > 1
-        assert tensor.dtype == (torch.float16 if half else torch.float32)
+        half = HALVES.get(quantization, torch.float32) if len(spec.shape) > 1 else torch.float32
+        assert tensor.dtype == half
         error = (tensor.float() - wanted[spec.name]).abs().max().item()
         assert error <= ERROR[quantization], spec.name
     assert opened.config.tie_word_embeddings == tied
@@ -128,19 +139,9 @@ def test_wrong_beginnings(tmp_path: Path) -> None:
     assert "is GGUF version 1: only 2 and 3 are supported" in refusal(bad)
 
 
-def write_metadata(path: Path, architecture: str, fill: Callable[[Any], object]) -> Path:
-    writer = gguf.GGUFWriter(path, architecture)
-    fill(writer)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
 @pytest.mark.parametrize("architecture", ["qwen", "qwen2moe", "gemma3"])
 def test_other_architectures_are_refused_by_name(tmp_path: Path, architecture: str) -> None:
-    path = write_metadata(tmp_path / "x.gguf", architecture, lambda w: w.add_block_count(1))
+    path = write_file(tmp_path / "x.gguf", architecture, lambda w: w.add_block_count(1))
     assert f"unknown GGUF architecture '{architecture}': known are llama" in refusal(path)
 
 
@@ -175,11 +176,11 @@ def test_unsupported_facts_are_refused_by_name(
         fill_llama(writer)
         add(writer)
 
-    assert message in refusal(write_metadata(tmp_path / "x.gguf", "llama", fill))
+    assert message in refusal(write_file(tmp_path / "x.gguf", "llama", fill))
 
 
 def test_missing_facts_are_named(tmp_path: Path) -> None:
-    path = write_metadata(tmp_path / "x.gguf", "llama", lambda w: w.add_block_count(1))
+    path = write_file(tmp_path / "x.gguf", "llama", lambda w: w.add_block_count(1))
     assert "GGUF metadata llama.* lacks feed_forward_length" in refusal(path)
 
 
@@ -198,7 +199,7 @@ def test_linear_scaling(tmp_path: Path, kind: Any, wanted: RopeConfig) -> None:
         if kind is not None:
             writer.add_rope_scaling_type(kind)
 
-    header = read_gguf_header(write_metadata(tmp_path / "x.gguf", "llama", fill))
+    header = read_gguf_header(write_file(tmp_path / "x.gguf", "llama", fill))
     mixer = describe_gguf_llama(gguf_facts("llama", header.metadata, {})).layers[0].mixer
     assert isinstance(mixer, AttentionConfig)
     assert mixer.rope == wanted
@@ -228,4 +229,4 @@ def test_unsupported_tensors_are_refused_by_name(
             writer.add_tensor(tensor, data, raw_dtype=ggml_type)
 
     path = tmp_path / "x.gguf"
-    assert message in refusal(write_metadata(path, "llama", fill))
+    assert message in refusal(write_file(path, "llama", fill))
