@@ -1,0 +1,141 @@
+"""Packed products: one sequence of operations for an element, whatever surrounds it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness import same_bits
+from kernel_cases import every_way
+from op_cases import bind, randn
+from thalweg.ops import extension, linear
+
+SHAPES = ((1, 1), (37, 65), (33, 256), (64, 257), (31, 512), (100, 1000))
+GROUPED = ((1, 32), (37, 64), (64, 288), (33, 512), (70, 1024))
+PLAIN = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+
+
+def quantised(name: str, n: int, k: int) -> Tensor:
+    """Values that a format of groups of 32 holds exactly, chosen as llama.cpp's quantisers do."""
+    w = randn(n, k // 32, 32, dtype=torch.float32)
+    if name == "q8":
+        scale = w.abs().amax(-1, keepdim=True) / 127
+        return ((w / scale).round() * scale.half().float()).view(n, k)
+    if name == "q4":
+        scale = w.gather(-1, w.abs().argmax(-1, keepdim=True)) / -8
+        return (((w / scale + 8.5).floor().clamp(0, 15) - 8) * scale.half().float()).view(n, k)
+    low = w.amin(-1, keepdim=True)
+    scale = (w.amax(-1, keepdim=True) - low) / 15
+    q = ((w - low) / scale + 0.5).floor().clamp(0, 15)
+    return (q.double() * scale.half().double() + low.half().double()).float().view(n, k)
+
+
+def weights() -> list[tuple[str, Tensor]]:
+    plain = [
+        (name, randn(n, k, dtype=torch.float32).to(dtype).float())
+        for name, dtype in PLAIN.items()
+        for n, k in SHAPES
+    ]
+    return plain + [(name, quantised(name, *s)) for name in ("q8", "q4", "q4m") for s in GROUPED]
+
+
+each_weight = pytest.mark.parametrize(
+    ("name", "weight"), weights(), ids=lambda x: x if isinstance(x, str) else str([*x.shape])
+)
+
+
+@each_weight
+def test_packing_takes_the_narrowest_format_and_keeps_every_value(
+    name: str, weight: Tensor
+) -> None:
+    packed = extension.packed(weight)
+    if weight.numel() > 1:
+        assert packed.format == name
+    table = extension.kernels().Embedding(packed)
+    ids = torch.arange(len(weight), dtype=torch.int32)
+    out = torch.full_like(weight, torch.nan)
+    table.run(ids.data_ptr(), len(ids), out.data_ptr())
+    assert torch.equal(out, weight)
+
+
+@each_weight
+def test_is_close_to_the_product(name: str, weight: Tensor) -> None:
+    """Relative RMS error at most 2e-6 against float64."""
+    x = randn(70, weight.shape[1], dtype=torch.float32, seed=1)
+    out = bind(linear.OP, linear.LinearProblem(weight), "cpu")(x)
+    expected = x.double() @ weight.double().T
+    error = (out - expected).norm() / expected.norm()
+    assert error <= 2e-6, f"{error}"
+
+
+@each_weight
+@pytest.mark.parametrize("bias", [True, False])
+def test_bits_depend_on_nothing_else(name: str, weight: Tensor, bias: bool) -> None:
+    offset = randn(len(weight), dtype=torch.float32, seed=2) if bias else None
+    problem = linear.LinearProblem(weight, offset)
+    x = randn(513, weight.shape[1], dtype=torch.float32, seed=1)
+    whole = bind(linear.OP, problem, "cpu")(x)
+    for call in every_way(linear.OP, problem):
+        for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 64):
+            assert same_bits(call(x[:n]), whole[:n])
+            assert same_bits(call(x[-n:]), whole[-n:])
+        assert same_bits(call(x[:70]), whole[:70])
+
+
+def test_bits_are_those_of_the_values_not_of_the_format() -> None:
+    """A matrix that fits 4 bits, and the same with one row more that only float32 holds."""
+    for name in ("q8", "q4", "q4m"):
+        weight = quantised(name, 40, 320)
+        wide = torch.cat([weight, randn(1, 320, dtype=torch.float32, seed=9)])
+        x = randn(9, 320, dtype=torch.float32, seed=1)
+        narrow = bind(linear.OP, linear.LinearProblem(weight), "cpu")(x)
+        assert same_bits(narrow, bind(linear.OP, linear.LinearProblem(wide), "cpu")(x)[:, :40])
+
+
+@pytest.mark.parametrize("k", [1, 5, 256, 300, 600])
+def test_an_element_is_the_documented_chain(k: int) -> None:
+    """Fused multiply-adds ascending in segments of 256, the segments ascending, then the bias."""
+    weight, x, bias = randn(3, k), randn(1, k, seed=1), randn(3, seed=2)
+    weight, x, bias = weight.float(), x.float(), bias.float()
+    out = bind(linear.OP, linear.LinearProblem(weight, bias), "cpu")(x)
+    for n in range(3):
+        total = torch.zeros(())
+        for start in range(0, k, 256):
+            acc = 0.0
+            for i in range(start, min(start + 256, k)):
+                # The product of two floats is exact in double; Fraction rounds the sum once.
+                exact = Fraction(x[0, i].item()) * Fraction(weight[n, i].item()) + Fraction(acc)
+                acc = to_float32(exact)
+            total = torch.tensor(acc) if start == 0 else total + torch.tensor(acc)
+        assert out[0, n].item() == (total + bias[n]).item()
+
+
+def to_float32(x: Fraction) -> float:
+    """To nearest, ties to even. Normal numbers only."""
+    if x == 0:
+        return 0.0
+    exponent = abs(x).numerator.bit_length() - abs(x).denominator.bit_length()
+    for e in (exponent - 24, exponent - 23, exponent - 22):
+        scaled = x / Fraction(2) ** e
+        if 2**23 <= abs(scaled) < 2**24:
+            return float(round(scaled) * Fraction(2) ** e)
+    raise AssertionError(x)
+
+
+def test_a_part_of_a_wider_row_is_a_row() -> None:
+    weight = randn(40, 96, dtype=torch.float32)
+    call = bind(linear.OP, linear.LinearProblem(weight), "cpu")
+    wide = torch.full((9, 200), torch.nan)
+    x = randn(9, 96, dtype=torch.float32, seed=1)
+    wide[:, 7:103] = x
+    assert same_bits(call(wide[:, 7:103]), call(x))
+    assert same_bits(call(x.T.contiguous().T), call(x))
+
+
+def test_tied_matrices_are_packed_once() -> None:
+    weight = randn(40, 96, dtype=torch.float32)
+    assert extension.packed(weight) is extension.packed(weight)
+    assert extension.packed(weight.clone()) is not extension.packed(weight)
