@@ -53,8 +53,13 @@ KEYS = {
 }
 
 
-def write_gguf(path: Path, checkpoint: Path, *, quantization: str = "F32") -> None:
-    """A Hugging Face directory's model: matrices of one type where it fits, vectors of F32."""
+def write_gguf(
+    path: Path, checkpoint: Path, *, quantization: str = "F32", part_size: int = 0
+) -> None:
+    """A Hugging Face directory's model: matrices of one type where it fits, vectors of F32.
+
+    With a `part_size`, in parts of so many tensors: `tiny-00001-of-00003.gguf`, ...
+    """
     config = json.loads((checkpoint / "config.json").read_text())
     config |= config.get("text_config", {})
     tensors: dict[str, Tensor] = {}
@@ -72,11 +77,14 @@ def write_gguf(path: Path, checkpoint: Path, *, quantization: str = "F32") -> No
             data = gguf.quantize(tensor.float().contiguous().numpy(), kind)
             writer.add_tensor(name, data, raw_dtype=kind)
 
-    write_file(path, NAMES.get(config["model_type"], config["model_type"]), fill)
+    name = NAMES.get(config["model_type"], config["model_type"])
+    write_file(path, name, fill, part_size=part_size)
 
 
-def write_file(path: Path, architecture: str, fill: Callable[[Any], object]) -> Path:
-    writer = gguf.GGUFWriter(path, architecture)
+def write_file(
+    path: Path, architecture: str, fill: Callable[[Any], object], *, part_size: int = 0
+) -> Path:
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=part_size)
     fill(writer)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -165,7 +165,7 @@ def fill_llama(writer: Any) -> None:
         (lambda w: w.add_rope_dimension_count(8), "rope.dimension_count = 8"),
         (lambda w: w.add_value_length(8), "attention.value_length = 8"),
         (lambda w: w.add_head_count_kv([2, 1]), "attention.head_count_kv = [2, 1]"),
-        (lambda w: w.add_uint16("split.count", 2), "one part of a split GGUF"),
+        (lambda w: w.add_uint16("split.count", 2), "must end in -00001-of-00002.gguf"),
         (lambda w: None, "missing: token_embd.weight"),
     ],
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from thalweg.errors import CheckpointError
 from thalweg.models.source import StoredTensor, TensorInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 VERSIONS = (2, 3)
@@ -26,6 +27,11 @@ STRING, ARRAY = 8, 9
 SCALARS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 """Value type to its struct code."""
 MAX_DIMS = 4
+MAX_ALIGNMENT = 1 << 16
+MAX_NBYTES = 1 << 28
+MAX_ENTRIES = 1 << 23
+"""Of a header's metadata and tensors. A large vocabulary takes 10 MB and a million entries; what a
+damaged file claims ends here and not in gigabytes of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ class _Cursor:
         self.size = len(data)
         self.position = 0
         self._data = data
+        self._entries_left = MAX_ENTRIES
 
     def take(self, num_bytes: int) -> bytes:
         self.require(num_bytes)
@@ -70,6 +77,15 @@ class _Cursor:
                 f"{self.path} is truncated or damaged: {num_bytes} bytes needed "
                 f"at byte {self.position} of {self.size}"
             )
+        if self.position + num_bytes > MAX_NBYTES:
+            raise self.damage(f"a header of more than {MAX_NBYTES} bytes")
+
+    def expect(self, count: int, what: str, *, least_nbytes: int) -> None:
+        """Refuses more than there can be."""
+        self.require(count * least_nbytes)
+        self._entries_left -= count
+        if self._entries_left < 0:
+            raise self.damage(f"{count} {what} at byte {self.position}")
 
     def numbers(self, code: str, count: int) -> tuple[Any, ...]:
         return struct.unpack(f"<{count}{code}", self.take(count * struct.calcsize(f"<{code}")))
@@ -78,26 +94,44 @@ class _Cursor:
         return self.numbers(code, 1)[0]
 
     def string(self) -> str:
-        start = self.position
-        try:
-            return self.take(self.number("Q")).decode()
-        except UnicodeDecodeError as error:
-            raise self.damage(f"no UTF-8 string at byte {start}") from error
+        return self.strings(1)[0]
+
+    def strings(self, count: int) -> list[str]:
+        data, size, position = self._data, self.size, self.position
+        found = []
+        for _ in range(count):  # Hundreds of thousands of them: no call of ours in here.
+            start = position + 8
+            end = start + int.from_bytes(data[position:start], "little")
+            if end > size or end > MAX_NBYTES:
+                self.position = position
+                self.take(8)
+                self.require(end - start)
+            try:
+                found.append(data[start:end].decode())
+            except UnicodeDecodeError as error:
+                raise self.damage(f"no UTF-8 string at byte {position}") from error
+            position = end
+        self.position = position
+        return found
 
     def value(self) -> Any:
         kind = self.number("I")
-        return self.array() if kind == ARRAY else self.scalars(kind, 1)[0]
+        return self.array() if kind == ARRAY else self.values(kind, 1)[0]
 
     def array(self) -> list[Any]:
-        return list(self.scalars(self.number("I"), self.number("Q")))
+        """Of scalars or strings: no file has arrays of arrays."""
+        kind, count = self.number("I"), self.number("Q")
+        return list(self.values(kind, count))
 
-    def scalars(self, kind: int, count: int) -> tuple[Any, ...]:
+    def values(self, kind: int, count: int) -> Sequence[Any]:
         if kind == STRING:
-            self.require(count * 8)  # A wild count ends here and not in a long loop.
-            return tuple(self.string() for _ in range(count))
+            self.expect(count, "strings", least_nbytes=8)
+            return self.strings(count)
         if kind not in SCALARS:
             raise self.damage(f"value type {kind} at byte {self.position}")
-        return self.numbers(SCALARS[kind], count)
+        code = SCALARS[kind]
+        self.expect(count, "values", least_nbytes=struct.calcsize(f"<{code}"))
+        return self.numbers(code, count)
 
     def damage(self, what: str) -> CheckpointError:
         return CheckpointError(f"{self.path} is damaged: {what}")
@@ -111,6 +145,8 @@ def _parse(cursor: _Cursor) -> GGUFHeader:
             f"{cursor.path} is GGUF version {version}: only 2 and 3 are supported"
         )
     num_tensors, num_values = cursor.numbers("Q", 2)
+    cursor.expect(num_values, "keys", least_nbytes=8 + 4 + 1)
+    cursor.expect(num_tensors, "tensors", least_nbytes=8 + 4 + 8 + 4 + 8)
     metadata: dict[str, Any] = {}
     for _ in range(num_values):
         key = cursor.string()
@@ -124,10 +160,12 @@ def _parse(cursor: _Cursor) -> GGUFHeader:
             raise cursor.damage(f"tensor {name} twice")
         tensors[name] = _read_tensor(cursor, name)
     alignment = metadata.get("general.alignment", 32)
-    if not isinstance(alignment, int) or alignment < 1:
+    if type(alignment) is not int or not 1 <= alignment <= MAX_ALIGNMENT:
         raise cursor.damage(f"general.alignment = {alignment!r}")
     data_start = -(-cursor.position // alignment) * alignment
-    return GGUFHeader(metadata, _placed(cursor, tensors, data_start=data_start))
+    placed = _placed(cursor, tensors, data_start=data_start)
+    _refuse_overlaps(cursor, placed)
+    return GGUFHeader(metadata, placed)
 
 
 def _read_tensor(cursor: _Cursor, name: str) -> StoredTensor:
@@ -136,6 +174,8 @@ def _read_tensor(cursor: _Cursor, name: str) -> StoredTensor:
     if not 1 <= num_dims <= MAX_DIMS:
         raise cursor.damage(f"tensor {name} has {num_dims} dimensions")
     shape = cursor.numbers("Q", num_dims)[::-1]
+    if 0 in shape:
+        raise cursor.damage(f"tensor {name} is empty: {list(shape)}")
     kind, offset = cursor.number("I"), cursor.number("Q")
     try:
         ggml_type = gguf.GGMLQuantizationType(kind)
@@ -161,3 +201,10 @@ def _placed(
             )
         placed[name] = StoredTensor(tensor.info, cursor.path, start)
     return placed
+
+
+def _refuse_overlaps(cursor: _Cursor, tensors: Mapping[str, StoredTensor]) -> None:
+    ordered = sorted(tensors.items(), key=lambda item: item[1].offset)
+    for (name, tensor), (other, follower) in pairwise(ordered):
+        if tensor.offset + tensor.info.nbytes > follower.offset:
+            raise cursor.damage(f"tensors {name} and {other} overlap")

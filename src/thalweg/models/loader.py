@@ -11,7 +11,7 @@ from thalweg.errors import CheckpointError
 from thalweg.layers.weights import Weights
 from thalweg.models.binding import Binding, bind
 from thalweg.models.gguf_facts import gguf_facts
-from thalweg.models.gguf_header import read_gguf_header
+from thalweg.models.gguf_split import read_gguf
 from thalweg.models.hf_config import read_hf_config
 from thalweg.models.hf_weights import HFWeights, text_prefix
 from thalweg.models.load_report import LoadReport, make_report
@@ -70,7 +70,7 @@ class Checkpoint:
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
-    """A Hugging Face directory of safetensors, or a GGUF file.
+    """A Hugging Face directory of safetensors, or a GGUF file (of several: the first part).
 
     Reads headers only (and the two word matrices where a config ties two stored ones). Raises
     `CheckpointError` for anything that is missing, damaged, contradictory or not implemented.
@@ -111,9 +111,7 @@ def _open_directory(path: Path) -> Checkpoint:
 
 
 def _open_gguf(path: Path) -> Checkpoint:
-    header = read_gguf_header(path)
-    if header.metadata.get("split.count", 1) != 1:
-        raise CheckpointError(f"{path} is one part of a split GGUF, which is not supported")
+    header = read_gguf(path)
     name = header.metadata.get("general.architecture")
     architecture = gguf_architecture(name)
     source = MappedSource(header.tensors)
