@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .batches import LONG, SHORT, Batch, Document, encode, pack
+from .compiling import running
 from .losses import ahead
 from .model import Rows, TinyModel
 from .tasks import Split, Task, draw
@@ -69,7 +70,8 @@ class HeldOut:
         asked = torch.zeros(len(self._names))
         drafts = torch.zeros(4)
         for batch in self._batches:
-            choices, first, second = _choices(model, batch)
+            with running(batch):
+                choices, first, second = _choices(model, batch)
             wrong = batch.finals & (_behind(choices) != batch.tokens)
             for task, hit in _answers(batch, wrong):
                 asked[task] += 1

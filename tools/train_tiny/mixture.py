@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from random import Random
 
 
-_RAMP_STEPS = 500  # until instances have their full size
+_RAMP_STEPS = 800  # until instances have their full size
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +48,29 @@ def _between(low: int, high: int) -> Callable[[Random], int]:
 
 
 def short_shares(passages: Sequence[str], step: int) -> list[Share]:
-    """Documents of at most a few hundred tokens."""
+    """Documents of at most a few hundred tokens.
+
+    At first half of the documents are lists and copies: to look something up is what most of the
+    other tasks need, and tool calls cost many tokens for few that the model writes.
+    """
     ramp = min(1.0, step / _RAMP_STEPS)
-    most_pairs = round(4 + 20 * ramp)
-    most_words = round(6 + 18 * ramp)
+
+    def between(first: float, full: float) -> float:
+        return first + (full - first) * ramp
+
     return [
-        Share(pair_recall("pairs", 2, most_pairs), 0.22 - 0.06 * ramp),
-        Share(passage_recall("passage_short", _between(10, 160), passages), 0.08),
-        Share(copy("copy", most_words), 0.16 - 0.06 * ramp, chained=4),
+        Share(pair_recall("pairs", 2, round(between(4, 24))), between(0.26, 0.16)),
+        Share(passage_recall("passage_short", _between(10, 160), passages), between(0.05, 0.08)),
+        Share(copy("copy", round(between(6, 24))), between(0.24, 0.10), chained=4),
         Share(REVERSE, 0.06, chained=6),
         Share(UPPER, 0.05, chained=6),
-        Share(ARITHMETIC, 0.10 + 0.04 * ramp, chained=14),
-        Share(ARITHMETIC_THINKING, 0.05),
-        Share(JSON_OBJECT, 0.08 + 0.02 * ramp, chained=4),
-        Share(TOOL_CALL, 0.09),
-        Share(TOOL_RESULT, 0.06),
-        Share(DIALOGUE, 0.06, chained=5),
-        Share(PERSONAL, 0.04),
+        Share(ARITHMETIC, between(0.10, 0.14), chained=14),
+        Share(ARITHMETIC_THINKING, between(0.02, 0.05)),
+        Share(JSON_OBJECT, between(0.07, 0.10), chained=4),
+        Share(TOOL_CALL, between(0.03, 0.09)),
+        Share(TOOL_RESULT, between(0.02, 0.06)),
+        Share(DIALOGUE, between(0.05, 0.06), chained=5),
+        Share(PERSONAL, between(0.03, 0.04)),
         Share(READING, 0.05, chained=2),
     ]
 

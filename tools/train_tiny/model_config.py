@@ -11,8 +11,8 @@ class ModelConfig:
     """Field names follow `Qwen3_5TextConfig` of transformers."""
 
     vocab_size: int = 2560
-    hidden_size: int = 192
-    intermediate_size: int = 512
+    hidden_size: int = 128
+    intermediate_size: int = 384
     num_hidden_layers: int = 8
     full_attention_interval: int = 4
     num_attention_heads: int = 4

@@ -22,7 +22,7 @@ class Rates:
     """Learning rates at the plateau."""
 
     muon: float = 0.02
-    adam: float = 0.004
+    adam: float = 0.003
     momentum: float = 0.95
     weight_decay: float = 0.01  # of the matrices, times the rate
 

@@ -26,6 +26,8 @@ _QUESTIONS = (
     "Which value belongs to {}?",
     "Give me the value for {}.",
     "Do you remember {}?",
+    "{}?",
+    "{}",
 )
 
 
