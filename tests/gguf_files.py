@@ -119,7 +119,10 @@ def _write_facts(
         writer.add_vocab_size(config["vocab_size"])
         writer.add_rope_dimension_count(config["hidden_size"] // config["num_attention_heads"])
     writer.add_tokenizer_model("gpt2")
-    writer.add_token_list([f"token{i}" for i in range(config["vocab_size"])])
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(["a", "b", "ab", *(f"token{i}" for i in range(3, config["vocab_size"]))])
+    writer.add_token_types([1] * config["vocab_size"])
+    writer.add_token_merges(["a b"])
     writer.add_eos_token_id(2)
 
 

@@ -75,7 +75,7 @@ def test_facts_are_those_of_the_original(tmp_path: Path) -> None:
     assert (config.vocab_size, config.max_position_embeddings) == (512, 1024)
     assert config.eos_token_ids == (2,)
     assert isinstance(opened.tokenizer, TokenizerMetadata)
-    assert opened.tokenizer.values["tokenizer.ggml.tokens"][:2] == ["token0", "token1"]
+    assert opened.tokenizer.values["tokenizer.ggml.tokens"][2:4] == ["ab", "token3"]
 
 
 def test_header_is_as_the_gguf_package_reads_it(tmp_path: Path) -> None:

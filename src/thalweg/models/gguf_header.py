@@ -96,6 +96,13 @@ class _Cursor:
     def string(self) -> str:
         return self.strings(1)[0]
 
+    def name(self) -> str:
+        """Of a key or tensor: fit to be printed."""
+        name = self.string()
+        if not name.isprintable():
+            raise self.damage(f"the name {name[:40]!r}")
+        return name
+
     def strings(self, count: int) -> list[str]:
         data, size, position = self._data, self.size, self.position
         found = []
@@ -149,21 +156,20 @@ def _parse(cursor: _Cursor) -> GGUFHeader:
     cursor.expect(num_tensors, "tensors", least_nbytes=8 + 4 + 8 + 4 + 8)
     metadata: dict[str, Any] = {}
     for _ in range(num_values):
-        key = cursor.string()
+        key = cursor.name()
         if key in metadata:
             raise cursor.damage(f"key {key} twice")
         metadata[key] = cursor.value()
     tensors: dict[str, StoredTensor] = {}
     for _ in range(num_tensors):
-        name = cursor.string()
+        name = cursor.name()
         if name in tensors:
             raise cursor.damage(f"tensor {name} twice")
         tensors[name] = _read_tensor(cursor, name)
     alignment = metadata.get("general.alignment", 32)
     if type(alignment) is not int or not 1 <= alignment <= MAX_ALIGNMENT:
         raise cursor.damage(f"general.alignment = {alignment!r}")
-    data_start = -(-cursor.position // alignment) * alignment
-    placed = _placed(cursor, tensors, data_start=data_start)
+    placed = _placed(cursor, tensors, alignment=alignment)
     _refuse_overlaps(cursor, placed)
     return GGUFHeader(metadata, placed)
 
@@ -189,11 +195,13 @@ def _read_tensor(cursor: _Cursor, name: str) -> StoredTensor:
 
 
 def _placed(
-    cursor: _Cursor, tensors: Mapping[str, StoredTensor], *, data_start: int
+    cursor: _Cursor, tensors: Mapping[str, StoredTensor], *, alignment: int
 ) -> dict[str, StoredTensor]:
     placed = {}
     for name, tensor in tensors.items():
-        start = data_start + tensor.offset
+        if tensor.offset % alignment:
+            raise cursor.damage(f"tensor {name} is at offset {tensor.offset}, not aligned")
+        start = -(-cursor.position // alignment) * alignment + tensor.offset
         end = start + tensor.info.nbytes
         if end > cursor.size:
             raise CheckpointError(
