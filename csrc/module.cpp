@@ -13,6 +13,8 @@ using namespace thalweg;
 NB_MODULE(_kernels, m) {
   using Unlocked = nb::call_guard<nb::gil_scoped_release>;
 
+  nb::set_leak_warnings(false);  // objects that live until the interpreter ends are no leaks
+
   m.def("levels", &levels);
   m.def("level", &level);
   m.def("set_level", &set_level);

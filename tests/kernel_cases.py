@@ -9,17 +9,21 @@ from thalweg.ops import extension
 from thalweg.ops.registry import Op, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 P = TypeVar("P", bound=Problem)
-C = TypeVar("C")
 
 THREADS = (1, 2, 3, 8)
 BATCHES = (1, 2, 3, 7, 8, 64)
 CHUNKS = (1, 2, 3, 7, 16, 63, 64, 65, 100)
 
 
-def every_way(op: Op[P, C], problem: P) -> Iterator[C]:
+def compiled(op: Op[P, Any], problem: P) -> Any:
+    """The op on the compiled kernels. Untyped: tests pass it parts of their inputs as tuples."""
+    return bind(op, problem, "cpu")
+
+
+def every_way(op: Op[P, Any], problem: P) -> Iterator[Any]:
     """The op bound at every level of this machine, and called with every number of threads.
 
     The first is the best level on one thread. To be used one after the other.
@@ -27,7 +31,7 @@ def every_way(op: Op[P, C], problem: P) -> Iterator[C]:
     kernels = extension.kernels()
     for level in kernels.levels():
         kernels.set_level(level)
-        bound = bind(op, problem, "cpu")
+        bound = compiled(op, problem)
         for threads in THREADS if level == kernels.levels()[0] else (1,):
             kernels.set_num_threads(threads)
             yield bound
@@ -36,14 +40,3 @@ def every_way(op: Op[P, C], problem: P) -> Iterator[C]:
 def chunks(num_tokens: int, size: int) -> Iterator[range]:
     for start in range(0, num_tokens, size):
         yield range(start, min(start + size, num_tokens))
-
-
-def at_level(level: str, make: Callable[[], Any]) -> Any:
-    """What `make` binds at a level of the instruction set."""
-    kernels = extension.kernels()
-    before = kernels.level()
-    kernels.set_level(level)
-    try:
-        return make()
-    finally:
-        kernels.set_level(before)

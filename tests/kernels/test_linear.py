@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from harness import same_bits
-from kernel_cases import every_way
-from op_cases import bind, randn
+from kernel_cases import compiled, every_way
+from op_cases import randn
 from thalweg.ops import extension, linear
 
 SHAPES = ((1, 1), (37, 65), (33, 256), (64, 257), (31, 512), (100, 1000))
@@ -65,7 +65,7 @@ def test_packing_takes_the_narrowest_format_and_keeps_every_value(
 def test_is_close_to_the_product(name: str, weight: Tensor) -> None:
     """Relative RMS error at most 2e-6 against float64."""
     x = randn(70, weight.shape[1], dtype=torch.float32, seed=1)
-    out = bind(linear.OP, linear.LinearProblem(weight), "cpu")(x)
+    out = compiled(linear.OP, linear.LinearProblem(weight))(x)
     expected = x.double() @ weight.double().T
     error = (out - expected).norm() / expected.norm()
     assert error <= 2e-6, f"{error}"
@@ -77,7 +77,7 @@ def test_bits_depend_on_nothing_else(name: str, weight: Tensor, bias: bool) -> N
     offset = randn(len(weight), dtype=torch.float32, seed=2) if bias else None
     problem = linear.LinearProblem(weight, offset)
     x = randn(513, weight.shape[1], dtype=torch.float32, seed=1)
-    whole = bind(linear.OP, problem, "cpu")(x)
+    whole = compiled(linear.OP, problem)(x)
     for call in every_way(linear.OP, problem):
         for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 64):
             assert same_bits(call(x[:n]), whole[:n])
@@ -91,8 +91,8 @@ def test_bits_are_those_of_the_values_not_of_the_format() -> None:
         weight = quantised(name, 40, 320)
         wide = torch.cat([weight, randn(1, 320, dtype=torch.float32, seed=9)])
         x = randn(9, 320, dtype=torch.float32, seed=1)
-        narrow = bind(linear.OP, linear.LinearProblem(weight), "cpu")(x)
-        assert same_bits(narrow, bind(linear.OP, linear.LinearProblem(wide), "cpu")(x)[:, :40])
+        narrow = compiled(linear.OP, linear.LinearProblem(weight))(x)
+        assert same_bits(narrow, compiled(linear.OP, linear.LinearProblem(wide))(x)[:, :40])
 
 
 @pytest.mark.parametrize("k", [1, 5, 256, 300, 600])
@@ -100,7 +100,7 @@ def test_an_element_is_the_documented_chain(k: int) -> None:
     """Fused multiply-adds ascending in segments of 256, the segments ascending, then the bias."""
     weight, x, bias = randn(3, k), randn(1, k, seed=1), randn(3, seed=2)
     weight, x, bias = weight.float(), x.float(), bias.float()
-    out = bind(linear.OP, linear.LinearProblem(weight, bias), "cpu")(x)
+    out = compiled(linear.OP, linear.LinearProblem(weight, bias))(x)
     for n in range(3):
         total = torch.zeros(())
         for start in range(0, k, 256):
@@ -127,7 +127,7 @@ def to_float32(x: Fraction) -> float:
 
 def test_a_part_of_a_wider_row_is_a_row() -> None:
     weight = randn(40, 96, dtype=torch.float32)
-    call = bind(linear.OP, linear.LinearProblem(weight), "cpu")
+    call = compiled(linear.OP, linear.LinearProblem(weight))
     wide = torch.full((9, 200), torch.nan)
     x = randn(9, 96, dtype=torch.float32, seed=1)
     wide[:, 7:103] = x

@@ -17,6 +17,7 @@ from thalweg.memory.spec import DType
 from thalweg.memory.storage import CacheStorage
 from thalweg.models.build import DTYPES, build_model
 from thalweg.models.loader import TokenizerDirectory, open_checkpoint
+from thalweg.ops.extension import set_num_threads
 from thalweg.ops.registry import ExecutionPlan, KernelSelector
 from thalweg.runner.batch_builder import BatchBuilder
 from thalweg.runner.runner import Runner
@@ -62,13 +63,14 @@ def load_engine(
         )
     specs = [cache_spec(layer.mixer, DType.named(config.dtype)) for layer in facts.layers]
     plan = plan_caches(specs, config, model_max_len=facts.max_position_embeddings)
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
+    set_num_threads(config.threads)
 
     kernels = KernelSelector(config.kernels)
     model = build_model(
         checkpoint, config, kernels=kernels, max_model_len=plan.max_model_len, progress=progress
     )
+    if all(choice.kernel == "cpu" for choice in kernels.plan().choices):
+        torch.set_num_threads(1)  # its pool would take cores from the one all ops run on
     storage = CacheStorage(
         specs,
         plan.num_blocks,

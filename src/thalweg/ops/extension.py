@@ -80,9 +80,11 @@ def kernels() -> Any:
 
 
 def set_num_threads(count: int | None) -> None:
-    """Threads of a pass, where there is an extension; None is the default."""
+    """Threads of a pass, on the compiled kernels and on torch's; None is each one's default."""
     if _MODULE is not None:
         _MODULE.set_num_threads(default_threads() if count is None else count)
+    if count is not None:
+        torch.set_num_threads(count)
 
 
 def reason(dtype: torch.dtype, device: str | torch.device = "cpu") -> str | None:
