@@ -2,138 +2,153 @@
 
 A quantised row is a run of blocks of fixed size, little-endian: one or two float16 scales, small
 integers packed in a few bits each, and for the K types a scale for every 16 or 32 values. ggml's
-`ggml-common.h` has the layouts. Integers are unpacked eight at a time, in 64-bit words.
+`ggml-common.h` has the layouts. Integers are unpacked eight at a time, in 64-bit words. Torch-free:
+what is small enough for the cache is too small for torch's threads, which would spin instead.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch import Tensor
+    from numpy.typing import NDArray
 
-CHUNK_VALUES = 1 << 18
+    Bytes = NDArray[np.uint8]
+    Words = NDArray[np.uint64]
+    Floats = NDArray[np.float32]
+
+CHUNK_VALUES = 1 << 17
 """Unpacked at once: what lies between the steps stays in the cache."""
 
-LOW_NIBBLES = 0x0F0F0F0F0F0F0F0F
-BIT_PAIRS = 0x0303030303030303
-BITS = 0x0101010101010101
+LOW_NIBBLES = np.uint64(0x0F0F0F0F0F0F0F0F)
+BIT_PAIRS = np.uint64(0x0303030303030303)
+BITS = np.uint64(0x0101010101010101)
+FOUR = np.uint64(4)
+FIFTH_BITS: Words = (
+    ((np.arange(256)[:, None] >> np.arange(8) & 1) << 4).astype(np.uint8).view(np.uint64).squeeze(1)
+)
+"""For each byte, its bits as bit 4 of the eight bytes of a word."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockType:
     num_values: int
     nbytes: int
-    unpack: Callable[[Tensor, Tensor], None]
+    unpack: Callable[[Any, Any], None]
     """blocks: [N, nbytes] uint8, out: [N, num_values] float32"""
 
 
-def dequantize(blocks: Tensor, kind: BlockType) -> Tensor:
-    """blocks: uint8, whole blocks -> their values, [numel] float32"""
-    rows = blocks.view(-1, kind.nbytes)
-    # From numpy, which asks the kernel for huge pages: faulting small ones takes longer than the
-    # arithmetic.
-    values = torch.from_numpy(np.empty((len(rows), kind.num_values), np.float32))
+def dequantize(blocks: Bytes, kind: BlockType, *, num_threads: int = 1) -> Floats:
+    """blocks: uint8, whole blocks -> their values, [size] float32"""
+    rows = blocks.reshape(-1, kind.nbytes)
+    values = np.empty((len(rows), kind.num_values), np.float32)
     step = CHUNK_VALUES // kind.num_values
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
+    parts = [slice(start, start + step) for start in range(0, len(rows), step)]
+    unpack = partial(_unpack, kind, rows, values)
+    if num_threads == 1 or len(parts) == 1:
+        for part in parts:
+            unpack(part)
+    else:
+        with ThreadPoolExecutor(num_threads) as pool:
+            list(pool.map(unpack, parts))
+    return values.reshape(-1)
+
+
+def _unpack(kind: BlockType, rows: Bytes, values: Floats, part: slice) -> None:
+    with np.errstate(all="ignore"):  # A scale may be infinite or no number.
         kind.unpack(rows[part], values[part])
-    return values.flatten()
 
 
-def _q4_0(blocks: Tensor, out: Tensor) -> None:
-    codes = _nibbles(_words(blocks[:, 2:]))
-    torch.mul(_scales(blocks, 0), _centered(codes, 8), out=out)
+def _q4_0(blocks: Bytes, out: Floats) -> None:
+    _fill(out, _nibbles(_words(blocks[:, 2:])), offset=8)
+    out *= _scales(blocks, 0)
 
 
-def _q4_1(blocks: Tensor, out: Tensor) -> None:
-    torch.mul(_scales(blocks, 0), _nibbles(_words(blocks[:, 4:])).view(torch.uint8), out=out)
+def _q4_1(blocks: Bytes, out: Floats) -> None:
+    _fill(out, _nibbles(_words(blocks[:, 4:])))
+    out *= _scales(blocks, 0)
     out += _scales(blocks, 2)
 
 
-def _q5_0(blocks: Tensor, out: Tensor) -> None:
-    codes = _nibbles(_words(blocks[:, 6:])) | _fifth_bits(blocks[:, 2:6])
-    torch.mul(_scales(blocks, 0), _centered(codes, 16), out=out)
+def _q5_0(blocks: Bytes, out: Floats) -> None:
+    _fill(out, _nibbles(_words(blocks[:, 6:])) | FIFTH_BITS[blocks[:, 2:6]], offset=16)
+    out *= _scales(blocks, 0)
 
 
-def _q5_1(blocks: Tensor, out: Tensor) -> None:
-    codes = _nibbles(_words(blocks[:, 8:])) | _fifth_bits(blocks[:, 4:8])
-    torch.mul(_scales(blocks, 0), codes.view(torch.uint8), out=out)
+def _q5_1(blocks: Bytes, out: Floats) -> None:
+    _fill(out, _nibbles(_words(blocks[:, 8:])) | FIFTH_BITS[blocks[:, 4:8]])
+    out *= _scales(blocks, 0)
     out += _scales(blocks, 2)
 
 
-def _q8_0(blocks: Tensor, out: Tensor) -> None:
-    torch.mul(blocks[:, 2:].view(torch.int8), _scales(blocks, 0), out=out)
+def _q8_0(blocks: Bytes, out: Floats) -> None:
+    out[...] = blocks[:, 2:].view(np.int8)
+    out *= _scales(blocks, 0)
 
 
-def _q4_k(blocks: Tensor, out: Tensor) -> None:
-    codes = _nibbles(_words(blocks[:, 16:]).view(-1, 4, 4))
-    _scale_and_shift(codes.view(torch.uint8).view(-1, 8, 32), blocks, out)
+def _q4_k(blocks: Bytes, out: Floats) -> None:
+    _fill(out, _nibbles(_words(blocks[:, 16:]).reshape(-1, 4, 4)))
+    _scale_and_shift(blocks, out)
 
 
-def _q5_k(blocks: Tensor, out: Tensor) -> None:
-    codes = _nibbles(_words(blocks[:, 48:]).view(-1, 4, 4)).view(-1, 8, 4)
+def _q5_k(blocks: Bytes, out: Floats) -> None:
+    codes = _nibbles(_words(blocks[:, 48:]).reshape(-1, 4, 4)).reshape(-1, 8, 4)
     fifth = _words(blocks[:, 16:48])
     for group in range(8):  # Bit i of byte j belongs to value j of group i.
-        codes[:, group] |= ((fifth >> group) & BITS) << 4
-    _scale_and_shift(codes.view(torch.uint8), blocks, out)
+        codes[:, group] |= ((fifth >> np.uint64(group)) & BITS) << FOUR
+    _fill(out, codes)
+    _scale_and_shift(blocks, out)
 
 
-def _q6_k(blocks: Tensor, out: Tensor) -> None:
-    codes = _nibbles(_words(blocks[:, :128]).view(-1, 2, 8)).view(-1, 2, 4, 4)
-    high = _words(blocks[:, 128:192]).view(-1, 2, 4)
+def _q6_k(blocks: Bytes, out: Floats) -> None:
+    codes = _nibbles(_words(blocks[:, :128]).reshape(-1, 2, 8)).reshape(-1, 2, 4, 4)
+    high = _words(blocks[:, 128:192]).reshape(-1, 2, 4)
     for group in range(4):
-        codes[:, :, group] |= ((high >> 2 * group) & BIT_PAIRS) << 4
-    scales = _scales(blocks, 208) * blocks[:, 192:208].view(torch.int8)
-    values = _centered(codes.view(-1, 32), 32).view(-1, 16, 16)
-    torch.mul(scales[..., None], values, out=out.view(-1, 16, 16))
+        codes[:, :, group] |= ((high >> np.uint64(2 * group)) & BIT_PAIRS) << FOUR
+    _fill(out, codes, offset=32)
+    scales = _scales(blocks, 208) * blocks[:, 192:208].view(np.int8)
+    groups = out.reshape(-1, 16, 16)
+    groups *= scales[..., None]
 
 
-def _scale_and_shift(codes: Tensor, blocks: Tensor, out: Tensor) -> None:
-    """codes: [N, 8, 32]; their 6-bit scales and offsets are packed into 12 bytes."""
-    low, mixed_low, mixed_high = blocks[:, 4:16].view(-1, 3, 4).unbind(1)
-    scales = torch.cat([low & 0x3F, (mixed_high & 0x0F) | ((low >> 2) & 0x30)], 1)
-    offsets = torch.cat([mixed_low & 0x3F, (mixed_high >> 4) | ((mixed_low >> 2) & 0x30)], 1)
-    groups = out.view(-1, 8, 32)
-    torch.mul((_scales(blocks, 0) * scales)[..., None], codes, out=groups)
-    groups -= (_scales(blocks, 2) * offsets)[..., None]
+def _scale_and_shift(blocks: Bytes, out: Floats) -> None:
+    """For codes in eight groups of 32, whose 6-bit scales and offsets are in 12 bytes."""
+    low, mixed_low, mixed_high = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
+    scales = np.concatenate([low & 0x3F, (mixed_high & 0x0F) | ((low >> 2) & 0x30)], 1)
+    offsets = np.concatenate([mixed_low & 0x3F, (mixed_high >> 4) | ((mixed_low >> 2) & 0x30)], 1)
+    groups = out.reshape(-1, 8, 32)
+    groups *= (_scales(blocks, 0) * scales.astype(np.float32))[..., None]
+    groups -= (_scales(blocks, 2) * offsets.astype(np.float32))[..., None]
 
 
-def _scales(blocks: Tensor, start: int) -> Tensor:
+def _fill(out: Floats, words: Words, *, offset: int = 0) -> None:
+    """The bytes of words, less the offset, as numbers."""
+    codes = words.reshape(len(out), -1).view(np.int8)
+    if offset:
+        codes -= np.int8(offset)
+    out[...] = codes
+
+
+def _scales(blocks: Bytes, start: int) -> Floats:
     """The float16 at byte `start` of each block: [N, 1] float32"""
-    return blocks[:, start : start + 2].contiguous().view(torch.float16).float()
+    halves = np.ascontiguousarray(blocks[:, start : start + 2]).view(np.float16)
+    return halves.astype(np.float32)
 
 
-def _words(packed: Tensor) -> Tensor:
-    return packed.contiguous().view(torch.int64)
+def _words(packed: Bytes) -> Words:
+    return np.ascontiguousarray(packed).view(np.uint64)
 
 
-def _nibbles(words: Tensor) -> Tensor:
+def _nibbles(words: Words) -> Words:
     """words: [..., n] -> [..., 2n]: the low halves of all bytes, then the high halves"""
-    return torch.cat([words & LOW_NIBBLES, (words >> 4) & LOW_NIBBLES], -1)
-
-
-def _fifth_bits(packed: Tensor) -> Tensor:
-    """packed: [N, 4] uint8 -> [N, 4] words: bit i of the 32 as bit 4 of byte i"""
-    return _spread_bits()[packed.int()]
-
-
-@cache
-def _spread_bits() -> Tensor:
-    """For each byte, its bits as bit 4 of the eight bytes of a word."""
-    bits = torch.arange(256)[:, None] >> torch.arange(8) & 1
-    return (bits << 4).to(torch.uint8).view(torch.int64).squeeze(1)
-
-
-def _centered(words: Tensor, offset: int) -> Tensor:
-    return words.view(torch.int8) - offset
+    return np.concatenate([words & LOW_NIBBLES, (words >> FOUR) & LOW_NIBBLES], -1)
 
 
 BLOCK_TYPES = {

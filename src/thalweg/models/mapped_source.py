@@ -46,8 +46,10 @@ class MappedSource:
         tensor = self._tensors[name]
         info = tensor.info
         if info.dtype_name in BLOCK_TYPES:
-            blocks = self._view(tensor, torch.uint8, count=info.nbytes)
-            return dequantize(blocks, BLOCK_TYPES[info.dtype_name]).reshape(info.shape)
+            blocks = self._view(tensor, torch.uint8, count=info.nbytes).numpy()
+            kind, num_threads = BLOCK_TYPES[info.dtype_name], torch.get_num_threads()
+            values = dequantize(blocks, kind, num_threads=num_threads)
+            return torch.from_numpy(values).reshape(info.shape)
         return self._view(tensor, DTYPES[info.dtype_name], count=prod(info.shape)).reshape(
             info.shape
         )
