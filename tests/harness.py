@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Protocol
@@ -27,6 +28,7 @@ from thalweg.memory.spec import CacheSpec, DType, TensorSpec
 from thalweg.memory.storage import CacheStorage, LayerCache
 from thalweg.models.decoder import Decoder
 from thalweg.models.plan import ModelPlan
+from thalweg.ops import extension
 from thalweg.ops.registry import KernelSelector
 
 if TYPE_CHECKING:
@@ -125,6 +127,11 @@ def tiny(
 def build_tiny(config: ModelConfig, weights: dict[str, Tensor], build: BuildContext) -> Tiny:
     decoder = Decoder(config, Weights(weights.__getitem__), build)
     return Tiny(decoder, decoder.cache_specs, build.block_size)
+
+
+def exact_kernels() -> list[str]:
+    """Kinds whose bits are promised: the reference, and the compiled kernels where they are."""
+    return ["reference", *(["cpu"] if extension.reason(torch.float32) is None else [])]
 
 
 _PRIME = (1 << 50) - 27
@@ -287,3 +294,10 @@ class Oracle:
 @cache
 def oracle(tiny: Tiny) -> Oracle:
     return Oracle(tiny)
+
+
+@atexit.register
+def forget_models() -> None:
+    """Compiled kernels complain of objects that outlive the interpreter."""
+    oracle.cache_clear()
+    tiny.cache_clear()

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness import bits, same_bits
+from harness import bits, exact_kernels, same_bits
 from thalweg.batch import ForwardBatch, SequenceInput
 from thalweg.ids import NULL, SKIP
-from thalweg.ops.registry import KernelSelector, Op, Problem
+from thalweg.ops.registry import Op, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -42,9 +42,20 @@ def kinds(op: Op[P, C]) -> list[str]:
     return [kernel.name for kernel in op.kernels]
 
 
+def exact_kinds(op: Op[P, C]) -> list[str]:
+    """Those whose bits depend on nothing but the values that define them."""
+    return [kind for kind in kinds(op) if kind in exact_kernels()]
+
+
 def bind(op: Op[P, C], problem: P, kind: str) -> C:
-    """A kernel ready to be called. What it takes from `torch.empty` holds NaN at first."""
-    kernel: Any = KernelSelector(kind).bind(op, problem)
+    """A kernel of this kind ready to be called; skips the test if it declines the problem.
+
+    What it takes from `torch.empty` holds NaN at first.
+    """
+    chosen = next(k for k in op.kernels if k.name == kind)
+    if (reason := chosen.reject(problem)) is not None:
+        pytest.skip(f"{kind}: {reason}")
+    kernel: Any = chosen.bind(problem)
 
     def call(*args: Any) -> Any:
         with poisoned_empty():

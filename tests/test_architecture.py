@@ -35,10 +35,7 @@ TORCH_FREE = (
     "ids",
     "errors",
     "config",
-    "memory/pool",
-    "memory/manager",
-    "memory/spec",
-    "memory/plan",
+    "memory",
     "layers/cache_spec",
     "text",
     "scheduler",
@@ -47,6 +44,7 @@ TORCH_FREE = (
     "models/registry",
 )
 """Modules, and packages with all that is in them; beside them every `models/*_plan`."""
+WITH_TORCH = ("memory/storage",)
 PUBLIC = ("cli", "server")
 """Parts above everything: they may use what users import, `from thalweg import LLM`."""
 MAX_LINES = {"ops": 600}
@@ -87,7 +85,8 @@ def our_parts(names: set[str]) -> set[str]:
 
 def is_torch_free(name: str) -> bool:
     in_list = any(name == part or name.startswith(f"{part}/") for part in TORCH_FREE)
-    return in_list or (name.startswith("models/") and name.endswith("_plan"))
+    is_plan = name.startswith("models/") and name.endswith("_plan")
+    return (in_list or is_plan) and name not in WITH_TORCH
 
 
 HOST_ONLY = [p for p in FILES if is_torch_free(where(p))]

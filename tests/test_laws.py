@@ -1,7 +1,8 @@
 """Laws 1 (commit), 2 (exclusive write) and 4 (nothing leaks) of the design, on the real package.
 
 `world.World` checks them at every step; here are the programs. Each example runs on a model whose
-rows name everything they read (cheap: many examples) and on a tiny hybrid with the reference ops.
+rows name everything they read (cheap: many examples) and on a tiny hybrid, with the reference ops
+and with the compiled kernels.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from harness import SMALL, bits, hash_model, same_bits, tiny
+from harness import SMALL, bits, exact_kernels, hash_model, same_bits, tiny
 from programs import EXAMPLES, Drop, Fork, Free, Program, Resume, Snap, Step, run_program
 from thalweg.errors import OutOfCache
 from thalweg.ids import NULL, SKIP
@@ -64,21 +65,23 @@ def test_any_program_reads_what_token_by_token_reads(
     run_program(hash_world(*pool_sizes), program)
 
 
+@pytest.mark.parametrize("kernels", exact_kernels())
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(programs, pools)
 @example(EXAMPLES[0], (64, 64))
 @example(EXAMPLES[1], (64, 64))
 @example(EXAMPLES[2], (64, 64))
 def test_any_program_has_the_bits_of_token_by_token(
-    program: Program, pool_sizes: tuple[int, int]
+    kernels: str, program: Program, pool_sizes: tuple[int, int]
 ) -> None:
-    run_program(World(tiny(SMALL, block_size=4), *pool_sizes), program)
+    run_program(World(tiny(SMALL, kernels, block_size=4), *pool_sizes), program)
 
 
-@pytest.fixture(params=["names what it reads", "tiny hybrid"])
+@pytest.fixture(params=["names what it reads", *exact_kernels()])
 def make_world(request: pytest.FixtureRequest) -> Worlds:
     """Blocks of 4 tokens; 64 blocks and slots unless said otherwise."""
-    model = hash_model(4) if request.param == "names what it reads" else tiny(SMALL, block_size=4)
+    named = request.param == "names what it reads"
+    model = hash_model(4) if named else tiny(SMALL, request.param, block_size=4)
     return lambda num_blocks=64, num_slots=64: World(model, num_blocks, num_slots)
 
 
@@ -298,10 +301,13 @@ def test_captures_of_an_aborted_step_are_returned(make_world: Worlds) -> None:
     world.close()
 
 
+@pytest.mark.parametrize("kernels", exact_kernels())
 @pytest.mark.parametrize("length", [128, 129])
-def test_state_captured_at_64_and_128_is_that_after_as_many_single_steps(length: int) -> None:
+def test_state_captured_at_64_and_128_is_that_after_as_many_single_steps(
+    kernels: str, length: int
+) -> None:
     """cases.md S8"""
-    world = World(tiny(SMALL, block_size=16), 16, 16)
+    world = World(tiny(SMALL, kernels, block_size=16), 16, 16)
     history = [(5 * i + i // 7) % 32 for i in range(length)]
     world.run(world.start(), history, capture=True)
     for n in (64, 128):

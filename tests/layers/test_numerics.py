@@ -1,4 +1,4 @@
-"""Whole tiny models on the reference ops: how a prompt is cut changes no bit; numbers stay wide."""
+"""Whole tiny models: how a prompt is cut changes no bit, and numbers stay wide."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness import MODELS, SMALL, TH, Tiny, build_tiny, oracle, random_weights, same_bits, tiny
+from harness import (
+    MODELS,
+    SMALL,
+    TH,
+    Tiny,
+    build_tiny,
+    exact_kernels,
+    oracle,
+    random_weights,
+    same_bits,
+    tiny,
+)
 from op_cases import bind
 from thalweg.batch import ForwardBatch, SequenceInput
 from thalweg.config import AttentionConfig
@@ -37,20 +48,24 @@ def same_state(a: list[LayerCache], b: list[LayerCache]) -> bool:
     return all(same_bits(x[n], y[n]) for x, y in zip(a, b, strict=True) for n in x)
 
 
+each_exact = pytest.mark.parametrize("kernels", exact_kernels())
+
 # How a prompt is cut
 
 
+@each_exact
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 63, 64, 65, 66, 127, 128, 129, 191, 193])
-def test_prefill_equals_prefill_and_decode_equals_single_steps(length: int) -> None:
+def test_prefill_equals_prefill_and_decode_equals_single_steps(kernels: str, length: int) -> None:
     """cases.md N1: hidden rows, logits and the final state, bit by bit."""
-    check_cuts(tiny(SMALL), prompt(length))
+    check_cuts(tiny(SMALL, kernels), prompt(length))
 
 
+@each_exact
 @pytest.mark.parametrize("name", ["hybrid", "hybrid-moe", "plain"])
 @pytest.mark.parametrize("length", [2, 34])
-def test_the_same_for_every_kind_of_model(name: str, length: int) -> None:
+def test_the_same_for_every_kind_of_model(kernels: str, name: str, length: int) -> None:
     """cases.md N1"""
-    check_cuts(tiny(MODELS[name]), prompt(length, 512))
+    check_cuts(tiny(MODELS[name], kernels), prompt(length, 512))
 
 
 def check_cuts(model: Tiny, tokens: list[int]) -> None:
@@ -68,10 +83,11 @@ def check_cuts(model: Tiny, tokens: list[int]) -> None:
     world.close()
 
 
+@each_exact
 @pytest.mark.parametrize("budget", [1, 2, 3, 7, 16, 63, 64, 65, 100, 300])
-def test_output_does_not_depend_on_the_chunk_size(budget: int) -> None:
+def test_output_does_not_depend_on_the_chunk_size(kernels: str, budget: int) -> None:
     """cases.md N4"""
-    world = World(tiny(SMALL))
+    world = World(tiny(SMALL, kernels))
     seq, tokens = world.start(), prompt(300)
     for start in range(0, 300, budget):
         world.run(seq, tokens[start : start + budget])
@@ -91,23 +107,25 @@ def test_other_dtypes_keep_the_law_too(dtype: torch.dtype) -> None:
     world.close()
 
 
-def test_scoring_equals_forced_decoding() -> None:
+@each_exact
+def test_scoring_equals_forced_decoding(kernels: str) -> None:
     """cases.md N12: logprobs of 256 tokens from one pass and from single steps."""
-    model, tokens = tiny(SMALL), prompt(257)
+    model, tokens = tiny(SMALL, kernels), prompt(257)
     batch = ForwardBatch.prefill(
         SequenceInput(tokens[:-1], 0, range(1, 17), NULL, [SKIP] * 255 + [1]), block_size=16
     )
     hidden = model.model(batch, CacheStorage(model.cache_specs, 17, 2, block_size=16).layers)
-    call = bind(sampling.LOGPROBS_OP, sampling.SamplingProblem(32, torch.float32), "auto")
+    call = bind(sampling.LOGPROBS_OP, sampling.SamplingProblem(32, torch.float32), "reference")
     scored = call(model.decoder.logits(hidden))
     stepwise = oracle(model).rows(tokens[:-1])
     forced = [call(model.decoder.logits(row[None]))[0] for row in stepwise]
     assert same_bits(scored, torch.stack(forced))
 
 
-def test_ragged_prompts_together_equal_alone() -> None:
+@each_exact
+def test_ragged_prompts_together_equal_alone(kernels: str) -> None:
     """cases.md N3, S22: every row is compared with its sequence alone."""
-    world = World(tiny(SMALL))
+    world = World(tiny(SMALL, kernels))
     lengths = (1, 5, 64, 65, 100)
     for _ in lengths:
         world.start()
@@ -118,9 +136,10 @@ def test_ragged_prompts_together_equal_alone() -> None:
 # Rejected drafts
 
 
-def test_200_rounds_of_forced_rejection_leave_the_windows_of_single_steps() -> None:
+@each_exact
+def test_200_rounds_of_forced_rejection_leave_the_windows_of_single_steps(kernels: str) -> None:
     """cases.md P8: the conv window is rolled back as well as S."""
-    world = World(tiny(SMALL))
+    world = World(tiny(SMALL, kernels), 16, 8)
     seq = world.start(prompt(3))
     for i in range(200):
         world.verify(seq, [i % 5, 1, *[2] * (i % 3)], 1)
@@ -132,9 +151,10 @@ def test_200_rounds_of_forced_rejection_leave_the_windows_of_single_steps() -> N
     world.close()
 
 
-def test_a_verify_pass_keeps_the_state_after_its_certain_token() -> None:
+@each_exact
+def test_a_verify_pass_keeps_the_state_after_its_certain_token(kernels: str) -> None:
     """cases.md P22, CHECKPOINT: own slot = after the first token; each draft has its own slot."""
-    world = World(tiny(SMALL))
+    world = World(tiny(SMALL, kernels))
     seq, other = world.start(prompt(5)), world.start(prompt(9))
     untouched = state_of(world, other.held.slot)
     drafts = [3, 1, 4]

@@ -14,6 +14,7 @@ from op_cases import (
     assert_close,
     assert_only_stored,
     bind,
+    exact_kinds,
     kinds,
     ragged_case,
     randn,
@@ -77,10 +78,11 @@ def test_other_widths(kind: str, width: int) -> None:
     assert_close(bind(causal_conv1d.OP, p, kind)(x, before.clone(), case.batch), y, torch.float32)
 
 
+@pytest.mark.parametrize("kind", exact_kinds(causal_conv1d.OP))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_rows_do_not_depend_on_other_sequences(dtype: torch.dtype) -> None:
-    """Reference: a sequence has the same bits alone and among others."""
-    call = bind(causal_conv1d.OP, problem(dtype), "reference")
+def test_rows_do_not_depend_on_other_sequences(kind: str, dtype: torch.dtype) -> None:
+    """A sequence has the same bits alone and among others."""
+    call = bind(causal_conv1d.OP, problem(dtype), kind)
     lens = (3, 65, 1, 7, 2)
     x = randn(sum(lens), D + 3, dtype=dtype, seed=2)[:, 2:-1]
     together = ragged_case(lens, "new")

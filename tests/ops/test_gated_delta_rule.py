@@ -16,6 +16,7 @@ from op_cases import (
     assert_close,
     assert_only_stored,
     bind,
+    exact_kinds,
     kinds,
     ragged_case,
     randn,
@@ -26,6 +27,7 @@ from thalweg.ops.gated_delta_rule import DeltaGatesProblem, GatedDeltaRuleProble
 
 H, HV, K, V = 2, 4, 16, 24
 HF = (modeling_qwen3_5, modeling_qwen3_next)
+each_exact = pytest.mark.parametrize("kind", exact_kinds(gated_delta_rule.OP))
 each_kind = pytest.mark.parametrize("kind", kinds(gated_delta_rule.OP))
 
 
@@ -169,30 +171,32 @@ def test_large_and_tiny_states_stay_exact(kind: str, size: float) -> None:
     assert_close(ssm[1] / size, states[-1] / size, torch.float32)
 
 
-def test_entries_below_the_flush_bound_become_zero() -> None:
-    """Reference: |s| < 2^-100 is 0 by definition, 2^-100 is kept."""
+@each_exact
+def test_entries_below_the_flush_bound_become_zero(kind: str) -> None:
+    """|s| < 2^-100 is 0 by definition, 2^-100 is kept."""
     case, x = ragged_case((1,), "in place"), inputs(1)
     still = Inputs(x.q, torch.zeros_like(x.k), x.v, torch.zeros_like(x.g), x.beta)
     ssm = case.pool(HV, K, V, dtype=torch.float32)
     ssm[1] = 2.0**-100
     ssm[1, :, 0] = -(2.0**-101)
-    run("reference", still, ssm, case)
+    run(kind, still, ssm, case)
     assert ssm[1, :, 0].count_nonzero() == 0 and bool((ssm[1, :, 1:] == 2.0**-100).all())
 
 
+@each_exact
 @pytest.mark.parametrize("lens", [(1,), (3, 65, 1, 7), (1, 15, 16, 17, 33, 49, 63, 65)], ids=str)
-def test_sequences_do_not_depend_on_each_other(lens: tuple[int, ...]) -> None:
-    """Reference, cases.md N3: bits alone == bits among others, whatever lies after them."""
+def test_sequences_do_not_depend_on_each_other(kind: str, lens: tuple[int, ...]) -> None:
+    """cases.md N3: bits alone == bits among others, whatever lies after them."""
     together, x = ragged_case(lens, "new"), inputs(sum(lens))
     ssm = together.pool(HV, K, V, dtype=torch.float32)
-    out = run("reference", x, ssm, together)
+    out = run(kind, x, ssm, together)
     for i, rows in enumerate(together.ranges()):
         alone = ragged_case((len(rows),), "new")
         pool = alone.pool(HV, K, V, dtype=torch.float32)
         part = x.of(rows)
         q, k, v = (_strided(t) for t in (part.q, part.k, part.v))
         strided = Inputs(q, k, v, part.g, part.beta)
-        assert same_bits(run("reference", strided, pool, alone), out[rows.start : rows.stop])
+        assert same_bits(run(kind, strided, pool, alone), out[rows.start : rows.stop])
         assert same_bits(pool[1], ssm[1 + i])
 
 
@@ -219,7 +223,7 @@ def test_any_split_into_chunks_gives_the_same_state(kind: str) -> None:
             assert_close(run(kind, x.of(rows), pool, case), out[start : start + n], torch.float32)
             start += n
         assert_close(pool[1], ssm[1], torch.float32)
-        if kind == "reference":
+        if kind in exact_kinds(gated_delta_rule.OP):
             assert same_bits(pool[1], ssm[1])
 
 

@@ -4,7 +4,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from op_cases import DTYPES, LENGTHS, assert_close, assert_rows_alone, bind, kinds, randn
+from op_cases import (
+    DTYPES,
+    LENGTHS,
+    assert_close,
+    assert_rows_alone,
+    bind,
+    exact_kinds,
+    kinds,
+    randn,
+)
 from thalweg.ops import moe
 from thalweg.ops.moe import MoEProblem, SharedExpert
 
@@ -82,9 +91,10 @@ def test_router_ties_take_the_lowest_ids(kind: str, dtype: torch.dtype) -> None:
         assert_close(out[t : t + 1], expected(x[t : t + 1], alone), dtype)
 
 
+@pytest.mark.parametrize("kind", exact_kinds(moe.OP))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_rows_do_not_depend_on_the_batch(dtype: torch.dtype) -> None:
-    call, x = bind(moe.OP, problem(dtype), "reference"), randn(65, D, dtype=dtype)
+def test_rows_do_not_depend_on_the_batch(kind: str, dtype: torch.dtype) -> None:
+    call, x = bind(moe.OP, problem(dtype), kind), randn(65, D, dtype=dtype)
     assert_rows_alone(lambda rows: call(x[rows]), 65)
 
 

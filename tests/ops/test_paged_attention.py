@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from harness import same_bits
-from op_cases import DTYPES, RaggedCase, assert_close, bind, kinds, ragged_case, randn
+from op_cases import DTYPES, RaggedCase, assert_close, bind, exact_kinds, kinds, ragged_case, randn
 from thalweg.batch import ForwardBatch, SequenceInput
 from thalweg.ids import SKIP
 from thalweg.ops import paged_attention
@@ -120,13 +120,14 @@ def test_padding_reads_and_writes_nothing_and_yields_zeros(kind: str, num_pads: 
     assert same_bits(k_cache[8:11], x.k[own])
 
 
+@pytest.mark.parametrize("kind", exact_kinds(paged_attention.OP))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("block_size", [1, 4, 16])
 def test_rows_do_not_depend_on_batch_chunk_or_block_ids(
-    dtype: torch.dtype, block_size: int
+    kind: str, dtype: torch.dtype, block_size: int
 ) -> None:
-    """Reference: one pass over 37 tokens, one at a time, and among others have the same bits."""
-    call = bind(paged_attention.OP, problem(dtype, block_size), "reference")
+    """One pass over 37 tokens, one at a time, and among others have the same bits."""
+    call = bind(paged_attention.OP, problem(dtype, block_size), kind)
     x = inputs(37, dtype)
     num_blocks = -(-37 // block_size)
 

@@ -9,7 +9,7 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from harness import same_bits
-from op_cases import DTYPES, LENGTHS, assert_close, bind, kinds, randn
+from op_cases import DTYPES, LENGTHS, assert_close, bind, exact_kinds, kinds, randn
 from thalweg.config import RopeConfig
 from thalweg.ops import rotary
 from thalweg.ops.rotary.frequencies import attention_factor, frequencies
@@ -52,10 +52,11 @@ def test_is_a_rotation_of_channel_pairs(
     assert same_bits(out[..., rotary_dim:], x[..., rotary_dim:])
 
 
+@pytest.mark.parametrize("kind", exact_kinds(rotary.OP))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_rows_do_not_depend_on_the_batch(dtype: torch.dtype) -> None:
+def test_rows_do_not_depend_on_the_batch(kind: str, dtype: torch.dtype) -> None:
     call, x, where = (
-        bind(rotary.OP, problem(dtype), "reference"),
+        bind(rotary.OP, problem(dtype), kind),
         randn(65, N, D, dtype=dtype),
         positions(65),
     )
@@ -125,18 +126,18 @@ def test_scaling_rules_are_those_of_transformers(name: str, head_dim: int, theta
     assert attention_factor(rope) == pytest.approx(factor, rel=1e-6)
 
 
-def test_yarn_multiplies_the_table_by_its_factor() -> None:
+@each_kind
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_yarn_multiplies_the_table_by_its_factor(kind: str, dtype: torch.dtype) -> None:
     rope = RopeConfig(8, 1e4, "yarn", (("factor", 4.0), ("original_max_position_embeddings", 64.0)))
-    scaled = rotary.RotaryProblem(rope, 300, torch.float64, "cpu")
-    x = randn(5, N, 8)
-    for kind in kinds(rotary.OP):
-        out = bind(rotary.OP, scaled, kind)(x, positions(5))
-        growth = out.norm(dim=-1) / x.norm(dim=-1)
-        assert_close(growth, torch.full_like(growth, 0.1 * math.log(4) + 1), torch.float64)
+    x = randn(5, N, 8, dtype=dtype)
+    out = bind(rotary.OP, rotary.RotaryProblem(rope, 300, dtype, "cpu"), kind)(x, positions(5))
+    growth = out.norm(dim=-1) / x.norm(dim=-1)
+    assert_close(growth, torch.full_like(growth, 0.1 * math.log(4) + 1), dtype)
 
 
-def test_position_zero_turns_nothing() -> None:
+@each_kind
+def test_position_zero_turns_nothing(kind: str) -> None:
     x = randn(2, N, D, dtype=torch.float32)
-    for kind in kinds(rotary.OP):
-        out = bind(rotary.OP, problem(torch.float32), kind)(x, torch.zeros(1, 2, dtype=torch.int32))
-        assert same_bits(out, x)
+    at_zero = torch.zeros(1, 2, dtype=torch.int32)
+    assert same_bits(bind(rotary.OP, problem(torch.float32), kind)(x, at_zero), x)

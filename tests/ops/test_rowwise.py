@@ -17,6 +17,7 @@ from op_cases import (
     assert_close,
     assert_rows_alone,
     bind,
+    exact_kinds,
     kinds,
     poisoned_empty,
     randn,
@@ -66,10 +67,11 @@ def test_linear_is_the_product(kind: str, dtype: torch.dtype, length: int, bias:
     )
 
 
+@pytest.mark.parametrize("kind", exact_kinds(linear.OP))
 @each_dtype
 @pytest.mark.parametrize("width", [16, 63, 130])
-def test_linear_rows_do_not_depend_on_the_batch(dtype: torch.dtype, width: int) -> None:
-    call = bind(linear.OP, linear.LinearProblem(randn(33, width, dtype=dtype)), "reference")
+def test_linear_rows_do_not_depend_on_the_batch(kind: str, dtype: torch.dtype, width: int) -> None:
+    call = bind(linear.OP, linear.LinearProblem(randn(33, width, dtype=dtype)), kind)
     x = randn(65, width, dtype=dtype, seed=1)
     assert_rows_alone(lambda rows: call(x[rows]), 65)
     assert_rows_alone(lambda rows: call(strided(x[rows])), 65)
@@ -140,14 +142,15 @@ def test_norm_of_huge_and_of_zero_rows_is_finite(kind: str) -> None:
     assert_close(out[0].float(), torch.full((24,), 0.7310586), torch.bfloat16)
 
 
+@pytest.mark.parametrize("kind", exact_kinds(rms_norm.OP))
 @each_dtype
 @pytest.mark.parametrize("width", [16, 37, 130])
-def test_norm_rows_do_not_depend_on_the_batch(dtype: torch.dtype, width: int) -> None:
+def test_norm_rows_do_not_depend_on_the_batch(kind: str, dtype: torch.dtype, width: int) -> None:
     problem = rms_norm.RMSNormProblem(randn(width, dtype=dtype), 1e-6, True)
     x, z = (randn(65, width, dtype=dtype, seed=s) for s in (1, 2))
-    plain = bind(rms_norm.OP, problem, "reference")
-    gated = bind(rms_norm.GATED_OP, problem, "reference")
-    add = bind(rms_norm.ADD_OP, problem, "reference")
+    plain = bind(rms_norm.OP, problem, kind)
+    gated = bind(rms_norm.GATED_OP, problem, kind)
+    add = bind(rms_norm.ADD_OP, problem, kind)
     assert_rows_alone(lambda rows: plain(x[rows]), 65)
     assert_rows_alone(lambda rows: plain(strided(x[rows])), 65)
     assert_rows_alone(lambda rows: gated(x[rows], z[rows]), 65)
@@ -167,9 +170,10 @@ def test_silu_and_mul(kind: str, dtype: torch.dtype, length: int) -> None:
     assert_close(out, gate / (1 + torch.exp(-gate)) * up, dtype)
 
 
+@pytest.mark.parametrize("kind", exact_kinds(silu_and_mul.OP))
 @each_dtype
-def test_silu_rows_do_not_depend_on_the_batch(dtype: torch.dtype) -> None:
-    call = bind(silu_and_mul.OP, silu_and_mul.SiluAndMulProblem(33, dtype), "reference")
+def test_silu_rows_do_not_depend_on_the_batch(kind: str, dtype: torch.dtype) -> None:
+    call = bind(silu_and_mul.OP, silu_and_mul.SiluAndMulProblem(33, dtype), kind)
     x = randn(65, 66, dtype=dtype, seed=1)
     assert_rows_alone(lambda rows: call(x[rows]), 65)
     assert_rows_alone(lambda rows: call(strided(x[rows])), 65)
@@ -178,12 +182,17 @@ def test_silu_rows_do_not_depend_on_the_batch(dtype: torch.dtype) -> None:
 @each_kind(linear.OP)
 def test_no_rows_are_no_rows(kind: str) -> None:
     """A pass may want no logits."""
-    empty = torch.zeros(0, 16)
-    assert bind(linear.OP, linear.LinearProblem(randn(5, 16, dtype=torch.float32)), kind)(
-        empty
-    ).shape == (0, 5)
-    norm = rms_norm.RMSNormProblem(torch.ones(16), 1e-6)
-    assert bind(rms_norm.OP, norm, kind)(empty).shape == (0, 16)
-    assert bind(silu_and_mul.OP, silu_and_mul.SiluAndMulProblem(8, torch.float32), kind)(
-        empty
-    ).shape == (0, 8)
+    call = bind(linear.OP, linear.LinearProblem(randn(5, 16, dtype=torch.float32)), kind)
+    assert call(torch.zeros(0, 16)).shape == (0, 5)
+
+
+@each_kind(rms_norm.OP)
+def test_no_rows_to_norm(kind: str) -> None:
+    call = bind(rms_norm.OP, rms_norm.RMSNormProblem(torch.ones(16), 1e-6), kind)
+    assert call(torch.zeros(0, 16)).shape == (0, 16)
+
+
+@each_kind(silu_and_mul.OP)
+def test_no_rows_to_activate(kind: str) -> None:
+    call = bind(silu_and_mul.OP, silu_and_mul.SiluAndMulProblem(8, torch.float32), kind)
+    assert call(torch.zeros(0, 16)).shape == (0, 8)
