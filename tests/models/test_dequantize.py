@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import gguf
 import numpy as np
 import pytest
+import torch
 
 from thalweg.models.dequantize import BLOCK_TYPES, CHUNK_VALUES, dequantize
 from thalweg.models.mapped_source import DTYPES, MappedSource
+from thalweg.models.scratch import LARGE, Scratch
 from thalweg.models.source import PLAIN, QUANTIZED, StoredTensor, TensorInfo
 
 if TYPE_CHECKING:
@@ -46,6 +48,14 @@ def same_bits(mine: NDArray[np.float32], theirs: NDArray[np.float32]) -> bool:
     return np.array_equal(mine.view(np.int32), theirs.ravel().view(np.int32))
 
 
+def dequantized(
+    blocks: NDArray[np.uint8], name: str, *, num_threads: int = 1
+) -> NDArray[np.float32]:
+    out = np.full(len(blocks) * BLOCK_TYPES[name].num_values, np.nan, np.float32)
+    dequantize(blocks.reshape(-1), BLOCK_TYPES[name], out=out, num_threads=num_threads)
+    return out
+
+
 @pytest.mark.parametrize("name", BLOCK_TYPES)
 def test_random_blocks(name: str) -> None:
     kind = BLOCK_TYPES[name]
@@ -54,16 +64,15 @@ def test_random_blocks(name: str) -> None:
     for num_blocks in (3, CHUNK_VALUES // kind.num_values + 5):
         blocks = random_blocks(name, num_blocks)
         for num_threads in (1, 3):
-            values = dequantize(blocks, kind, num_threads=num_threads)
+            values = dequantized(blocks, name, num_threads=num_threads)
             assert same_bits(values, gguf.dequantize(blocks, ggml_type))
 
 
 @pytest.mark.parametrize("name", BLOCK_TYPES)
 def test_infinite_scales_are_infinite_or_no_number(name: str) -> None:
-    kind = BLOCK_TYPES[name]
     blocks = random_blocks(name, 4)
     blocks[:, SCALES[name][0] : SCALES[name][0] + 2] = [0, 0x7C]
-    values = dequantize(blocks, kind)
+    values = dequantized(blocks, name)
     with np.errstate(invalid="ignore"):
         wanted = gguf.dequantize(blocks, gguf.GGMLQuantizationType[name]).ravel()
     assert np.array_equal(values, wanted, equal_nan=True)
@@ -87,3 +96,23 @@ def test_from_a_file(tmp_path: Path, name: str, offset: int) -> None:
 def test_every_readable_type_can_be_read() -> None:
     assert BLOCK_TYPES.keys() == QUANTIZED
     assert DTYPES.keys() == PLAIN
+
+
+def test_scratch_is_used_again_only_when_nobody_holds_it() -> None:
+    scratch = Scratch()
+    size = LARGE + 10
+    first = scratch.take(size)
+    place = first.ctypes.data
+    held = torch.from_numpy(first).reshape(2, -1)[1:]
+    del first
+    second = scratch.take(size)
+    assert second.ctypes.data != place
+    second[:] = 1
+    held[:] = 2
+    assert (second == 1).all() and len(second) == size
+    place = second.ctypes.data
+    del second
+    assert scratch.take(size - 5).ctypes.data == place
+    kept = scratch.take(100)
+    assert kept.ctypes.data != place and kept.base is None
+    assert scratch.take(2 * size).ctypes.data != place

@@ -38,5 +38,9 @@ class Linear(nn.Module):
 
 
 def joined(parts: Sequence[Tensor], build: BuildContext) -> Tensor:
-    """The parts' rows one after the other, in the model's dtype; the parts may differ in theirs."""
-    return torch.cat([part.to(build.device, build.dtype) for part in parts])
+    """The parts' rows one after the other, in the model's dtype; the parts may differ in theirs.
+
+    A single part that needs no change is not copied: it may lie in the checkpoint's mapped file.
+    """
+    whole = [part.to(build.device, build.dtype) for part in parts]
+    return whole[0] if len(whole) == 1 else torch.cat(whole)

@@ -45,10 +45,10 @@ class BlockType:
     """blocks: [N, nbytes] uint8, out: [N, num_values] float32"""
 
 
-def dequantize(blocks: Bytes, kind: BlockType, *, num_threads: int = 1) -> Floats:
-    """blocks: uint8, whole blocks -> their values, [size] float32"""
+def dequantize(blocks: Bytes, kind: BlockType, *, out: Floats, num_threads: int = 1) -> None:
+    """blocks: uint8, whole blocks; out: as many float32 as they have values"""
     rows = blocks.reshape(-1, kind.nbytes)
-    values = np.empty((len(rows), kind.num_values), np.float32)
+    values = out.reshape(len(rows), kind.num_values)
     step = CHUNK_VALUES // kind.num_values
     parts = [slice(start, start + step) for start in range(0, len(rows), step)]
     unpack = partial(_unpack, kind, rows, values)
@@ -58,7 +58,6 @@ def dequantize(blocks: Bytes, kind: BlockType, *, num_threads: int = 1) -> Float
     else:
         with ThreadPoolExecutor(num_threads) as pool:
             list(pool.map(unpack, parts))
-    return values.reshape(-1)
 
 
 def _unpack(kind: BlockType, rows: Bytes, values: Floats, part: slice) -> None:

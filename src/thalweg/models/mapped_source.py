@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from thalweg.models.dequantize import BLOCK_TYPES, dequantize
+from thalweg.models.scratch import Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +38,7 @@ class MappedSource:
         self._tensors = tensors
         self._entries = {name: tensor.info for name, tensor in tensors.items()}
         self._files: dict[Path, mmap.mmap] = {}
+        self._scratch = Scratch()
 
     def entries(self) -> Mapping[str, TensorInfo]:
         return self._entries
@@ -47,8 +49,9 @@ class MappedSource:
         info = tensor.info
         if info.dtype_name in BLOCK_TYPES:
             blocks = self._view(tensor, torch.uint8, count=info.nbytes).numpy()
+            values = self._scratch.take(prod(info.shape))
             kind, num_threads = BLOCK_TYPES[info.dtype_name], torch.get_num_threads()
-            values = dequantize(blocks, kind, num_threads=num_threads)
+            dequantize(blocks, kind, out=values, num_threads=num_threads)
             return torch.from_numpy(values).reshape(info.shape)
         return self._view(tensor, DTYPES[info.dtype_name], count=prod(info.shape)).reshape(
             info.shape
