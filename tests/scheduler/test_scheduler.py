@@ -328,16 +328,26 @@ def test_answers_without_room_for_a_copy_compute_the_prompt_themselves() -> None
     driver.assert_done()
 
 
-def test_copies_of_a_fork_are_planned_once_and_again_after_a_failure() -> None:
+def test_the_copy_of_a_fork_is_planned_once() -> None:
     driver = Driver()
     driver.add(Ask(6, n=2, max_tokens=3))
     driver.step()
-    plan = driver.step(fails=True)
-    assert [copy.num_rows for copy in plan.copies] == [2]
-    assert driver.step().copies == plan.copies
+    assert [copy.num_rows for copy in driver.step().copies] == [2]
     assert driver.step().copies == ()
-    while driver.scheduler.has_work:
+
+
+def test_a_failed_step_is_the_end_of_all_that_it_copied_to() -> None:
+    """Its copies cannot be made again later: the blocks they come from are free by then."""
+    driver = Driver(budget=1)
+    driver.add(Ask(6, n=3, max_tokens=3))
+    for _ in range(6):
         driver.step()
+    assert driver.scheduler.num_running == 3
+    plan = driver.step(fails=True)
+    assert len(plan.rows) == 1 and len(plan.copies) == 2
+    assert driver.scheduler.num_running == 0 and driver.scheduler.num_waiting == 3
+    while driver.scheduler.has_work:
+        assert driver.step().copies == ()
     driver.assert_done()
 
 

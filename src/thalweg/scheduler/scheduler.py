@@ -119,12 +119,18 @@ class Scheduler:
                 self.finish(sample)
 
     def rollback(self, plan: StepPlan) -> None:
-        """Undo a step that failed: its sequences are half-written and start again from nothing."""
-        self._copies = [*plan.copies, *self._copies]  # making one twice does no harm
+        """Undo a step that failed: its sequences are half-written and start again from nothing.
+
+        So do those that only its copies wrote to: they cannot be copied to again once the blocks
+        they were copied from are free.
+        """
         for row in plan.rows:
             self._caches.abort(row.reservation)
-        for row in reversed(plan.rows):
-            self._preempt(row.sample)
+        spoilt = {row.sample for row in plan.rows}
+        targets = {copy.dst for copy in plan.copies}
+        for sample in reversed(self._running.copy()):
+            if sample in spoilt or not targets.isdisjoint(sample.seq.blocks):
+                self._preempt(sample)
 
     def _shares(self) -> list[tuple[Sample, int]]:
         """Every running sample gets a token before any gets more; then in order of arrival."""
