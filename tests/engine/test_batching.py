@@ -16,6 +16,7 @@ import obvious
 from mixture import LENGTHS
 from serving import PassFailed, Result, Sizes, make_request
 from thalweg.config import SamplingParams
+from thalweg.ops import extension
 from thalweg.ops.registry import KernelSelector
 from thalweg.runner.penalties import edit_logits
 from thalweg.runner.sampler import LogitsSource, Sampler, draw
@@ -160,6 +161,20 @@ def test_after_a_failed_pass_its_requests_can_be_aborted(mixture: Mixtures) -> N
         if request.id not in serving.outputs:
             serving.engine.abort(request.id)
     serving.assert_empty()
+
+
+@pytest.mark.parametrize("name", ["hybrid", "hybrid-moe", "plain"])
+def test_compiled_kernels_give_the_same_bits_in_any_company(mixture: Mixtures, name: str) -> None:
+    """Not the reference's bits, but always the same ones."""
+    if (reason := extension.reason(torch.float32)) is not None:
+        pytest.skip(reason)
+    model = mixture(name)
+    sampler = Sampler(KernelSelector("cpu"), 512, torch.float32)
+    alone: dict[str, Result] = {}
+    for request in model.requests:
+        alone |= model.serving(kernels="cpu", sampler=sampler).run([request])
+    for sizes in (ROOMY, TIGHT):
+        assert model.serving(sizes, kernels="cpu", sampler=sampler).run(model.requests) == alone
 
 
 class MarginSampler(Sampler):
