@@ -2,8 +2,8 @@
 
     python benchmarks/compare_transformers.py models/SmolLM2-135M-Instruct.Q4_1.gguf --threads 2
 
-Both run float32. Each case is timed A B A B ...; the table has medians and the ratio of medians. Run
-it on a quiet machine.
+Both run float32. Each case is timed A B A B ...; the table has medians and their ratio. Run it
+on a quiet machine.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import transformers
@@ -21,6 +21,9 @@ import transformers
 import thalweg
 from thalweg import LLM, SamplingParams
 from thalweg.models.loader import open_checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True)

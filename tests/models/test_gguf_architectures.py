@@ -15,7 +15,6 @@ from thalweg.ids import NULL, SKIP
 from thalweg.memory.storage import CacheStorage
 from thalweg.models.build import build_model
 from thalweg.models.loader import open_checkpoint
-from thalweg.ops.registry import KernelSelector
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,8 +100,7 @@ def check_weights(opened: Checkpoint, original: Checkpoint) -> None:
 
 def logits(checkpoint: Checkpoint) -> Tensor:
     """Of every position of `TOKENS`."""
-    kernels = KernelSelector("torch")
-    model = build_model(checkpoint, EngineConfig(), kernels=kernels, max_model_len=128)
+    model = build_model(checkpoint, EngineConfig(kernels="torch"), max_model_len=128).model
     storage = CacheStorage(model.cache_specs, 9, 2, block_size=16)
     stores = [*[SKIP] * (len(TOKENS) - 1), 1]
     sequence = SequenceInput(TOKENS, 0, range(1, 9), NULL, stores)

@@ -37,7 +37,6 @@ from thalweg.ids import NULL, SKIP
 from thalweg.memory.storage import CacheStorage
 from thalweg.models.build import build_model
 from thalweg.models.loader import open_checkpoint
-from thalweg.ops.registry import KernelSelector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,9 +92,7 @@ def sequence_input(index: int, tokens: Sequence[int], start: int) -> SequenceInp
 
 def load(path: Path, dtype: str = "float32", kernels: str = "torch") -> Runnable:
     config = EngineConfig(dtype=dtype, kernels=kernels)
-    decoder = build_model(
-        open_checkpoint(path), config, kernels=KernelSelector(kernels), max_model_len=512
-    )
+    decoder = build_model(open_checkpoint(path), config, max_model_len=512).model
     storage = CacheStorage(
         decoder.cache_specs, 1 + BLOCKS_EACH * len(PROMPTS), 1 + len(PROMPTS), block_size=16
     )

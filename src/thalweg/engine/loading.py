@@ -5,20 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from thalweg.engine.admission import AdmissionLimits
 from thalweg.engine.engine import Engine, EngineParts
 from thalweg.errors import CheckpointError
-from thalweg.layers.cache_spec import cache_spec
 from thalweg.memory.manager import CacheManager
 from thalweg.memory.plan import CachePlan, plan_caches
-from thalweg.memory.spec import DType
 from thalweg.memory.storage import CacheStorage
-from thalweg.models.build import DTYPES, build_model
+from thalweg.models.build import DTYPES, ExecutionPlan, build_model, cache_specs
 from thalweg.models.loader import TokenizerDirectory, open_checkpoint
-from thalweg.ops.extension import set_num_threads
-from thalweg.ops.registry import ExecutionPlan, KernelSelector
 from thalweg.runner.batch_builder import BatchBuilder
 from thalweg.runner.runner import Runner
 from thalweg.runner.sampler import Sampler
@@ -61,16 +55,9 @@ def load_engine(
             f"the tokenizer of {path} has {tokenizer.vocab_size} tokens, "
             f"but the model's vocabulary is {facts.vocab_size}"
         )
-    specs = [cache_spec(layer.mixer, DType.named(config.dtype)) for layer in facts.layers]
+    specs = cache_specs(facts, config)
     plan = plan_caches(specs, config, model_max_len=facts.max_position_embeddings)
-    set_num_threads(config.threads)
-
-    kernels = KernelSelector(config.kernels)
-    model = build_model(
-        checkpoint, config, kernels=kernels, max_model_len=plan.max_model_len, progress=progress
-    )
-    if all(choice.kernel == "cpu" for choice in kernels.plan().choices):
-        torch.set_num_threads(1)  # its pool would take cores from the one all ops run on
+    built = build_model(checkpoint, config, max_model_len=plan.max_model_len, progress=progress)
     storage = CacheStorage(
         specs,
         plan.num_blocks,
@@ -85,8 +72,8 @@ def load_engine(
             caches, SchedulerLimits(plan.max_num_seqs, config.max_num_batched_tokens)
         ),
         batch_builder=BatchBuilder(config.block_size, config.device),
-        runner=Runner(model, storage),
-        sampler=Sampler(kernels, facts.vocab_size, DTYPES[config.dtype]),
+        runner=Runner(built.model, storage),
+        sampler=Sampler(built.kernels, facts.vocab_size, DTYPES[config.dtype]),
         tokenizer=tokenizer,
     )
     eos_ids = frozenset(facts.eos_token_ids) | frozenset(tokenizer.eos_ids)
@@ -98,7 +85,7 @@ def load_engine(
         model=facts,
         report=checkpoint.report,
         caches=plan,
-        execution=kernels.plan(),
+        execution=built.kernels.plan(),
     )
 
 

@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from thalweg.layers.build import BuildContext
+from thalweg.layers.cache_spec import cache_spec
+from thalweg.memory.spec import CacheSpec, DType
 from thalweg.models.decoder import Decoder
+from thalweg.ops.extension import set_num_threads
+from thalweg.ops.registry import ExecutionPlan, KernelSelector
 
 if TYPE_CHECKING:
-    from thalweg.config import EngineConfig
+    from thalweg.config import EngineConfig, ModelConfig
     from thalweg.models.loader import Checkpoint, Progress
-    from thalweg.ops.registry import KernelSelector
+
+__all__ = ["DTYPES", "BuiltModel", "ExecutionPlan", "build_model", "cache_specs"]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 """The names in `EngineConfig.dtype`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BuiltModel:
+    model: Decoder
+    kernels: KernelSelector
+    """What was chosen for the model; the sampler's ops are bound with it too."""
+
+
+def cache_specs(facts: ModelConfig, config: EngineConfig) -> list[CacheSpec]:
+    """What each layer remembers, in order."""
+    return [cache_spec(layer.mixer, DType.named(config.dtype)) for layer in facts.layers]
 
 
 def build_model(
     checkpoint: Checkpoint,
     config: EngineConfig,
     *,
-    kernels: KernelSelector,
     max_model_len: int,
     progress: Progress | None = None,
-) -> Decoder:
-    """Read the weights and bind every op; `kernels` records what was chosen."""
+) -> BuiltModel:
+    """Read the weights, bind every op, and give the cores to whoever computes."""
+    set_num_threads(config.threads)
+    kernels = KernelSelector(config.kernels)
     facts = checkpoint.config
     build = BuildContext(
         kernels=kernels,
@@ -36,4 +55,7 @@ def build_model(
         block_size=config.block_size,
         max_model_len=max_model_len,
     )
-    return Decoder(facts, checkpoint.weights(progress), build)
+    model = Decoder(facts, checkpoint.weights(progress), build)
+    if all(choice.kernel == "cpu" for choice in kernels.plan().choices):
+        torch.set_num_threads(1)  # its pool would take cores from the one all ops run on
+    return BuiltModel(model, kernels)
