@@ -9,10 +9,11 @@
 namespace thalweg::THALWEG_LEVEL {
 namespace {
 
-constexpr int kVectors = kPanel / W;
-constexpr int kHalf = 16;
+constexpr int kHalf = 16;  // columns that fit the registers together with 6 rows
 constexpr int kHalfVectors = kHalf / W;
-constexpr int64_t kFewRows = 6;  // up to here widening in registers is faster
+constexpr int kMostRows = 6;
+constexpr int64_t kFewRows = 12;   // up to here widening in registers is faster
+constexpr int64_t kAhead = 1536;  // bytes to ask the memory for before they are needed
 
 // Bytes of `k` inputs (a multiple of 32 for grouped formats) of one panel.
 INLINE int64_t panel_offset(Format f, int64_t k) {
@@ -27,109 +28,188 @@ INLINE int64_t panel_offset(Format f, int64_t k) {
   return 0;
 }
 
-// Vector v of the 32 weights that one input has in a panel; `p` is the input's row of it.
+// The weights of one input in half a panel: 16 columns. `p` is the input's row of the panel.
 template <Format F>
-INLINE vf plain_weights(const uint8_t* p, int v) {
-  if constexpr (F == Format::F32) {
-    return load(reinterpret_cast<const float*>(p) + v * W);
-  } else if constexpr (F == Format::BF16) {
-    // 16 words; the low halves are columns 0 .. 15, the high ones 16 .. 31.
-    int column = v * W;
-    if (column < 16) return (vf)(load_bits(p + column * 4) << 16);
-    return (vf)(load_bits(p + (column - 16) * 4) & 0xffff0000u);
-  } else {
-    return load_f16(reinterpret_cast<const uint16_t*>(p) + v * W);
+INLINE void plain_weights(const uint8_t* p, int half, vf* w) {
+  for (int v = 0; v < kHalfVectors; ++v) {
+    int column = half * kHalf + v * W;
+    if constexpr (F == Format::F32) {
+      w[v] = load(reinterpret_cast<const float*>(p) + column);
+    } else if constexpr (F == Format::F16) {
+      w[v] = load_f16(reinterpret_cast<const uint16_t*>(p) + column);
+    } else {
+      // 8 words for each half; columns 0 .. 7 are their low halves, 8 .. 15 the high ones.
+      vu word = load_bits(p + (half * 8 + v * W % 8) * 4);
+      w[v] = (vf)(v * W < 8 ? word << 16 : word & 0xffff0000u);
+    }
   }
 }
 
-// The scales and minimums of 32 columns for a group of 32 inputs.
+// 32 codes of a row as 128 + code / 256, which costs no conversion: the code is byte 1 of a float
+// whose other bytes are those of 128. Column c is byte c % 8 / 4 * 16 + c / 8 * 4 + c % 4, where
+// unpacking finds it.
+#if defined(__AVX2__)
+struct CodeRow {
+  __m256i codes;
+  INLINE CodeRow bytes(const uint8_t* p) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
+  }
+  INLINE CodeRow nibbles(const uint8_t* p, int high) {
+    __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    if (high) x = _mm256_srli_epi16(x, 4);
+    return {_mm256_and_si256(x, _mm256_set1_epi8(15))};
+  }
+  INLINE void spread(const CodeRow& row, int half, vf* out) {
+    __m256i zeros = _mm256_setzero_si256(), top = _mm256_set1_epi16(0x4300);
+    __m256i words = half ? _mm256_unpackhi_epi8(zeros, row.codes)
+                         : _mm256_unpacklo_epi8(zeros, row.codes);
+    out[0] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(words, top));
+    out[1] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(words, top));
+  }
+};
+#else
+struct CodeRow {
+  const uint8_t* p;
+  int shift, mask;
+  INLINE CodeRow bytes(const uint8_t* p) { return {p, 0, 255}; }
+  INLINE CodeRow nibbles(const uint8_t* p, int high) { return {p, high ? 4 : 0, 15}; }
+  INLINE void spread(const CodeRow& row, int half, vf* out) {
+    for (int v = 0; v < kHalfVectors; ++v) {
+      for (int i = 0; i < W; ++i) {
+        int c = half * kHalf + v * W + i;
+        int code = row.p[c % 8 / 4 * 16 + c / 8 * 4 + c % 4] >> row.shift & row.mask;
+        out[v][i] = 128.0f + static_cast<float>(code) * 0x1p-8f;
+      }
+    }
+  }
+};
+#endif
+
+// Half a panel's scales for a group of 32 inputs. Every step to a weight is exact but the last
+// one of Q4M, which is one rounding of scale * code + minimum.
 template <Format F>
 struct Group {
-  vf scale[kVectors], minimum[kVectors];
-  const uint8_t* codes;
+  vf scale[kHalfVectors], offset[kHalfVectors];
 
-  INLINE Group read(const uint8_t* p) {
+  INLINE Group read(const uint8_t* p, int half) {
     Group g;
-    const uint16_t* halves = reinterpret_cast<const uint16_t*>(p);
-    for (int v = 0; v < kVectors; ++v) {
-      g.scale[v] = load_f16(halves + v * W);
-      if constexpr (F == Format::Q4) g.minimum[v] = g.scale[v] * -8.0f;
-      if constexpr (F == Format::Q4M) g.minimum[v] = load_f16(halves + kPanel + v * W);
+    const uint16_t* halves = reinterpret_cast<const uint16_t*>(p) + half * kHalf;
+    for (int v = 0; v < kHalfVectors; ++v) {
+      vf d = load_f16(halves + v * W);
+      g.scale[v] = d * 256.0f;
+      if constexpr (F == Format::Q8) g.offset[v] = d * -32896.0f;  // 256 * 128 + 128
+      if constexpr (F == Format::Q4) g.offset[v] = d * -32776.0f;  // 256 * 128 + 8
+      if constexpr (F == Format::Q4M) g.offset[v] = load_f16(halves + kPanel + v * W);
     }
-    g.codes = p + (F == Format::Q4M ? 128 : 64);
     return g;
   }
 
-  // Input j of the group. Codes lie in 8 words of a row: byte (or nibble) b of word i is
-  // column 8 b + i; a row of nibbles holds two inputs.
-  INLINE vf weights(const Group& g, int j, int v) {
-    int b = v * W / 8, first = v * W % 8;
-    if constexpr (F == Format::Q8) {
-      vu word = load_bits(g.codes + j * 32 + first * 4);
-      vi q = (vi)(b == 3 ? word : word << (24 - 8 * b)) >> 24;
-      return to_float(q) * g.scale[v];
-    } else {
-      vu word = load_bits(g.codes + (j / 2) * 32 + first * 4);
-      int nibble = (j % 2) * 4 + b;
-      vu q = nibble == 7 ? word >> 28 : (word >> (4 * nibble)) & 15u;
-      return fma(to_float((vi)q), g.scale[v], g.minimum[v]);
+  // Of input j of the group.
+  INLINE void weights(const Group& g, const uint8_t* codes, int j, int half, vf* w) {
+    CodeRow row = F == Format::Q8 ? CodeRow::bytes(codes + j * 32)
+                                  : CodeRow::nibbles(codes + j / 2 * 32, j % 2);
+    CodeRow::spread(row, half, w);
+    for (int v = 0; v < kHalfVectors; ++v) {
+      if constexpr (F == Format::Q4M) w[v] = w[v] - 128.0f;
+      w[v] = fma(w[v], g.scale[v], g.offset[v]);
     }
   }
 };
 
-// Inputs [begin, end) of M rows against one panel -> sums [M][32]
-template <Format F, int M>
-void few_rows(const uint8_t* p, const float* const* x, int64_t begin, int64_t end, float* sums) {
-  vf acc[M][kVectors];
+constexpr bool is_plain(Format f) {
+  return f == Format::F32 || f == Format::BF16 || f == Format::F16;
+}
+// Rows at once while widening in registers: scales take some.
+constexpr int64_t rows_at_once(Format f) { return is_plain(f) ? 6 : 4; }
+constexpr int64_t codes_offset(Format f) { return f == Format::Q4M ? 128 : 64; }
+
+// Inputs [begin, end) of M rows against `Halves` halves of a panel -> sums [M][32]
+template <Format F, int M, int Halves>
+INLINE void few_rows(const uint8_t* p, const float* const* x, int64_t begin, int64_t end,
+                     int first_half, float* sums) {
+  vf acc[M][Halves][kHalfVectors];
   for (int m = 0; m < M; ++m) {
-    for (int v = 0; v < kVectors; ++v) acc[m][v] = zero();
+    for (int h = 0; h < Halves; ++h) {
+      for (int v = 0; v < kHalfVectors; ++v) acc[m][h][v] = zero();
+    }
   }
-  if constexpr (F == Format::F32 || F == Format::BF16 || F == Format::F16) {
+  auto add = [&](int64_t k, int h, const vf* w) __attribute__((always_inline)) {
+    for (int m = 0; m < M; ++m) {
+      vf a = splat(x[m][k]);
+      for (int v = 0; v < kHalfVectors; ++v) acc[m][h][v] = fma(a, w[v], acc[m][h][v]);
+    }
+  };
+  if constexpr (is_plain(F)) {
     constexpr int64_t bytes = kPanel * (F == Format::F32 ? 4 : 2);
     for (int64_t k = begin; k < end; ++k, p += bytes) {
-      vf a[M];
-      for (int m = 0; m < M; ++m) a[m] = splat(x[m][k]);
-      for (int v = 0; v < kVectors; ++v) {
-        vf w = plain_weights<F>(p, v);
-        for (int m = 0; m < M; ++m) acc[m][v] = fma(a[m], w, acc[m][v]);
+      for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + kAhead + i);
+      for (int h = 0; h < Halves; ++h) {
+        vf w[kHalfVectors];
+        plain_weights<F>(p, first_half + h, w);
+        add(k, h, w);
       }
     }
   } else {
     for (int64_t k = begin; k < end; k += kGroup, p += panel_offset(F, kGroup)) {
-      Group<F> group = Group<F>::read(p);
+      Group<F> groups[Halves];
+      for (int h = 0; h < Halves; ++h) groups[h] = Group<F>::read(p, first_half + h);
       for (int j = 0; j < kGroup; j += 2) {
-        for (int v = 0; v < kVectors; ++v) {
-          vf w0 = Group<F>::weights(group, j, v), w1 = Group<F>::weights(group, j + 1, v);
-          for (int m = 0; m < M; ++m) acc[m][v] = fma(splat(x[m][k + j]), w0, acc[m][v]);
-          for (int m = 0; m < M; ++m) acc[m][v] = fma(splat(x[m][k + j + 1]), w1, acc[m][v]);
+        constexpr int64_t pair = F == Format::Q8 ? 64 : 32;
+        if (pair == 64 || j % 4 == 0) __builtin_prefetch(p + kAhead + j / 2 * pair);
+        for (int i = 0; i < 2; ++i) {
+          for (int h = 0; h < Halves; ++h) {
+            vf w[kHalfVectors];
+            Group<F>::weights(groups[h], p + codes_offset(F), j + i, first_half + h, w);
+            add(k + j + i, h, w);
+          }
         }
       }
     }
   }
   for (int m = 0; m < M; ++m) {
-    for (int v = 0; v < kVectors; ++v) store(sums + m * kPanel + v * W, acc[m][v]);
+    for (int h = 0; h < Halves; ++h) {
+      for (int v = 0; v < kHalfVectors; ++v) {
+        store(sums + m * kPanel + (first_half + h) * kHalf + v * W, acc[m][h][v]);
+      }
+    }
+  }
+}
+
+template <Format F, int M>
+void few_rows(const uint8_t* p, const float* const* x, int64_t begin, int64_t end, float* sums) {
+  if constexpr (M <= 2) {
+    few_rows<F, M, 2>(p, x, begin, end, 0, sums);
+  } else {
+    few_rows<F, M, 1>(p, x, begin, end, 0, sums);
+    few_rows<F, M, 1>(p, x, begin, end, 1, sums);
   }
 }
 
 // A segment of one panel as floats: two halves of [length][16].
 template <Format F>
 void widen(const uint8_t* p, int64_t length, float* out) {
-  float* halves[2] = {out, out + length * kHalf};
-  auto put = [&](int64_t k, int v, vf w) {
-    store(halves[v / kHalfVectors] + k * kHalf + v % kHalfVectors * W, w);
+  auto put = [&](int64_t k, int half, const vf* w) __attribute__((always_inline)) {
+    float* to = out + (half * length + k) * kHalf;
+    for (int v = 0; v < kHalfVectors; ++v) store(to + v * W, w[v]);
   };
-  if constexpr (F == Format::F32 || F == Format::BF16 || F == Format::F16) {
+  vf w[kHalfVectors];
+  if constexpr (is_plain(F)) {
     constexpr int64_t bytes = kPanel * (F == Format::F32 ? 4 : 2);
     for (int64_t k = 0; k < length; ++k, p += bytes) {
-      for (int v = 0; v < kVectors; ++v) put(k, v, plain_weights<F>(p, v));
+      for (int half = 0; half < 2; ++half) {
+        plain_weights<F>(p, half, w);
+        put(k, half, w);
+      }
     }
   } else {
     for (int64_t k = 0; k < length; k += kGroup, p += panel_offset(F, kGroup)) {
-      Group<F> group = Group<F>::read(p);
+      Group<F> groups[2] = {Group<F>::read(p, 0), Group<F>::read(p, 1)};
       for (int j = 0; j < kGroup; j += 2) {
-        for (int v = 0; v < kVectors; ++v) {
-          put(k + j, v, Group<F>::weights(group, j, v));
-          put(k + j + 1, v, Group<F>::weights(group, j + 1, v));
+        for (int i = 0; i < 2; ++i) {
+          for (int half = 0; half < 2; ++half) {
+            Group<F>::weights(groups[half], p + codes_offset(F), j + i, half, w);
+            put(k + j + i, half, w);
+          }
         }
       }
     }
@@ -168,15 +248,14 @@ INLINE int64_t block_size(int64_t rows, int64_t limit) {
 
 template <Format F>
 void few(const LinearCall& c, int64_t panel) {
-  constexpr int kMost = 3;
   const uint8_t* data = c.weight.data + panel * c.weight.panel_bytes;
   int64_t columns = least(kPanel, c.weight.n - panel * kPanel);
-  int64_t size = block_size(c.rows, kMost);
+  int64_t size = block_size(c.rows, rows_at_once(F));
   for (int64_t row = 0; row < c.rows; row += size) {
     int64_t m = least(size, c.rows - row);
-    const float* x[kMost];
+    const float* x[kMostRows];
     for (int64_t i = 0; i < m; ++i) x[i] = row_of(c, row + i);
-    alignas(64) float total[kMost * kPanel], sums[kMost * kPanel];
+    alignas(64) float total[kMostRows * kPanel], sums[kMostRows * kPanel];
     for (int64_t begin = 0; begin < c.weight.k || begin == 0; begin += kSegment) {
       int64_t end = least(begin + kSegment, c.weight.k);
       const uint8_t* p = data + panel_offset(F, begin);
@@ -184,7 +263,13 @@ void few(const LinearCall& c, int64_t panel) {
       switch (m) {
         case 1: few_rows<F, 1>(p, x, begin, end, to); break;
         case 2: few_rows<F, 2>(p, x, begin, end, to); break;
-        default: few_rows<F, 3>(p, x, begin, end, to); break;
+        case 3: few_rows<F, 3>(p, x, begin, end, to); break;
+        case 4: few_rows<F, 4>(p, x, begin, end, to); break;
+        default:
+          if constexpr (is_plain(F)) {
+            if (m == 5) few_rows<F, 5>(p, x, begin, end, to);
+            if (m == 6) few_rows<F, 6>(p, x, begin, end, to);
+          }
       }
       if (begin != 0) {
         for (int64_t i = 0; i < m * kPanel; ++i) total[i] = total[i] + sums[i];
@@ -201,8 +286,6 @@ void few(const LinearCall& c, int64_t panel) {
     }
   }
 }
-
-constexpr int kMostRows = 6;
 
 // One half panel's sums of a segment into the rows' outputs.
 INLINE void add_sums(const LinearCall& c, int64_t row, int64_t m, int64_t column,

@@ -52,7 +52,8 @@ bool encode(Format format, const float* w, Codes* out) {
   for (int i = 0; i < kGroup; ++i) {
     float q = d == 0.0f ? 0.0f : std::nearbyint((w[i] - m) / d);
     if (!(q >= least && q <= most) || std::fma(q, d, m) != w[i]) return false;
-    out->code[i] = static_cast<uint8_t>(static_cast<int>(q) + (format == Format::Q4 ? 8 : 0));
+    int bias = format == Format::Q8 ? 128 : format == Format::Q4 ? 8 : 0;
+    out->code[i] = static_cast<uint8_t>(static_cast<int>(q) + bias);
   }
   return true;
 }
@@ -114,9 +115,9 @@ int64_t codes_offset(Format format) { return format == Format::Q4M ? 128 : 64; }
 // Of column c, as `linear.cpp` reads them.
 int64_t half_place(Format format, int64_t c) {
   if (format == Format::F16) return c;
-  return c < 16 ? 2 * c : 2 * (c - 16) + 1;
+  return c / 16 * 16 + c % 8 * 2 + c % 16 / 8;
 }
-int64_t byte_place(int64_t c) { return c % 8 * 4 + c / 8; }
+int64_t byte_place(int64_t c) { return c % 8 / 4 * 16 + c / 8 * 4 + c % 4; }
 
 void put_column(Format format, uint8_t* panel, int64_t c, const float* w, int64_t k) {
   switch (format) {
@@ -141,10 +142,9 @@ void put_column(Format format, uint8_t* panel, int64_t c, const float* w, int64_
         for (int j = 0; j < kGroup; ++j) {
           if (format == Format::Q8) {
             out[j * 32 + byte_place(c)] = codes.code[j];
-          } else {  // nibble (j % 2) * 4 + c / 8 of word c % 8
-            int nibble = j % 2 * 4 + static_cast<int>(c / 8);
-            uint8_t* byte = out + j / 2 * 32 + c % 8 * 4 + nibble / 2;
-            *byte = static_cast<uint8_t>(*byte | codes.code[j] << (nibble % 2 * 4));
+          } else {  // two inputs in a byte
+            uint8_t* byte = out + j / 2 * 32 + byte_place(c);
+            *byte = static_cast<uint8_t>(*byte | codes.code[j] << (j % 2 * 4));
           }
         }
       }
@@ -260,21 +260,14 @@ void Packed::row(int64_t i, float* out) const {
     default:
       for (int64_t g = 0; g < k_; g += kGroup, panel += group_bytes(format_)) {
         float d = f16_to_float(half(panel + c * 2));
-        float m = format_ == Format::Q4M  ? f16_to_float(half(panel + 64 + c * 2))
-                  : format_ == Format::Q4 ? d * -8.0f
-                                          : 0.0f;
+        float m = format_ == Format::Q4M ? f16_to_float(half(panel + 64 + c * 2)) : 0.0f;
         const uint8_t* codes = panel + codes_offset(format_);
         for (int j = 0; j < kGroup; ++j) {
-          float q;
-          if (format_ == Format::Q8) {
-            q = static_cast<int8_t>(codes[j * 32 + byte_place(c)]);
-          } else {
-            int nibble = j % 2 * 4 + static_cast<int>(c / 8);
-            q = static_cast<float>(codes[j / 2 * 32 + c % 8 * 4 + nibble / 2] >>
-                                       (nibble % 2 * 4) &
-                                   15);
-          }
-          out[g + j] = std::fma(q, d, m);
+          int q = format_ == Format::Q8
+                      ? codes[j * 32 + byte_place(c)] - 128
+                      : (codes[j / 2 * 32 + byte_place(c)] >> (j % 2 * 4) & 15) -
+                            (format_ == Format::Q4 ? 8 : 0);
+          out[g + j] = std::fma(static_cast<float>(q), d, m);
         }
       }
   }
