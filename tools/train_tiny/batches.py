@@ -34,8 +34,8 @@ class Shape:
     length: int
 
 
-SHORT = Shape(6, 512)
-LONG = Shape(2, 1344)
+SHORT = Shape(2, 512)
+LONG = Shape(1, 1344)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .batches import LONG, SHORT, Batch, Document, encode, pack
+from .batches import LONG, SHORT, Batch, Document, Shape, encode, pack
 from .compiling import running
 from .losses import ahead
 from .model import Rows, TinyModel
@@ -90,8 +90,6 @@ def _fits(name: str, document: Document) -> bool:
 
 
 def _packed(documents: list[Document], rows: int, length: int) -> list[Batch]:
-    from .batches import Shape
-
     packed: list[list[Document]] = [[]]
     for document in documents:
         if sum(len(d.tokens) for d in packed[-1]) + len(document.tokens) > length:

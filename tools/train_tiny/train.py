@@ -40,11 +40,11 @@ class Plan:
 
     total_steps: int
     seed: int = 1
-    warmup_steps: int = 40
-    long_from: int = 300  # step of the first batch of long rows
+    warmup_steps: int = 50
+    long_from: int = 500  # step of the first batch of long rows
     long_every: int = 6
-    log_every: int = 25
-    measure_every: int = 200
+    log_every: int = 50
+    measure_every: int = 300
     save_seconds: float = 300.0
 
     def decaying(self, step: int) -> bool:
@@ -70,7 +70,7 @@ class Trainer:
         config = ModelConfig()
         self.tokenizer = self._tokenizer(config.vocab_size)
         held_out = measured(corpus.passages(folder / "data", Split.TEST))
-        self._held_out = HeldOut(self.tokenizer, held_out, count=40, seed=plan.seed)
+        self._held_out = HeldOut(self.tokenizer, held_out, count=24, seed=plan.seed)
         torch.manual_seed(plan.seed)
         self.model = TinyModel(config)
         self._optimiser = Optimiser(self.model, Rates())

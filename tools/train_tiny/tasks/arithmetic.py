@@ -19,6 +19,9 @@ _MINUS = (
 )
 
 
+_PLUS_SHARE = 0.6  # of the problems; the others subtract
+
+
 def _steps_plus(a: int, b: int) -> str:
     ones = a % 10 + b % 10
     text = f"{a % 10} + {b % 10} = {ones}"
@@ -42,11 +45,13 @@ def _operand(rng: Random, digits: int) -> int:
     return rng.randrange(10) if digits == 1 else rng.randrange(10, 100)
 
 
-def _arithmetic(name: str, plus: bool | None, digits: tuple[int, ...], thinking: bool) -> Task:
+def _arithmetic(name: str, *, signs: str, digits: tuple[int, ...], thinking: bool) -> Task:
+    """`signs` is "+" or "+-"; the number of digits of the first operand is drawn from `digits`."""
+
     def generate(rng: Random) -> Example:
         size = rng.choice(digits)
         a, b = _operand(rng, size), _operand(rng, rng.choice((1, 2)) if len(digits) > 1 else size)
-        adds = rng.random() < 0.6 if plus is None else plus
+        adds = signs == "+" or rng.random() < _PLUS_SHARE
         if not adds and a < b:
             a, b = b, a
         result, sign = (a + b, "+") if adds else (a - b, "-")
@@ -60,7 +65,10 @@ def _arithmetic(name: str, plus: bool | None, digits: tuple[int, ...], thinking:
     return Task(name, generate)
 
 
-ARITHMETIC = _arithmetic("arithmetic", None, (1, 2, 2, 2), thinking=False)
-ARITHMETIC_THINKING = _arithmetic("arithmetic_thinking", None, (1, 2, 2, 2), thinking=True)
-ADDITION = _arithmetic("addition_2_digits", True, (2,), thinking=False)
-ADDITION_THINKING = _arithmetic("addition_2_digits_thinking", True, (2,), thinking=True)
+_MOSTLY_TWO = (1, 2, 2, 2)
+ARITHMETIC = _arithmetic("arithmetic", signs="+-", digits=_MOSTLY_TWO, thinking=False)
+ARITHMETIC_THINKING = _arithmetic(
+    "arithmetic_thinking", signs="+-", digits=_MOSTLY_TWO, thinking=True
+)
+ADDITION = _arithmetic("addition_2_digits", signs="+", digits=(2,), thinking=False)
+ADDITION_THINKING = _arithmetic("addition_2_digits_thinking", signs="+", digits=(2,), thinking=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .example import Example, Message, Task, assistant, user
+from .words import CITIES, COLOURS, NAMES
 
 if TYPE_CHECKING:
     from random import Random
@@ -149,10 +150,8 @@ def _generate(rng: Random) -> Example:
     return Example([user(_spoken(rng, phrase))], answer, key=phrase)
 
 
-def memory_of_a_name(rng: Random) -> Example:
-    """The user says something about himself and asks for it, perhaps some turns later."""
-    from .words import CITIES, COLOURS, NAMES
-
+def _remember(rng: Random) -> Example:
+    """The user says something personal and asks for it, perhaps some turns later."""
     name, city, colour = rng.choice(NAMES), rng.choice(CITIES), rng.choice(COLOURS)
     facts = {
         "name": (
@@ -190,4 +189,4 @@ def memory_of_a_name(rng: Random) -> Example:
 
 
 DIALOGUE = Task("dialogue", _generate, prompt_weight=0.2)
-PERSONAL = Task("personal", memory_of_a_name)
+PERSONAL = Task("personal", _remember)
