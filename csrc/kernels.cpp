@@ -4,6 +4,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "sampling.h"
 #include "threads.h"
 
 namespace thalweg {
@@ -435,6 +436,26 @@ void MoE::run(Address x, int64_t x_stride, int64_t rows, Address out) const {
   Split sums = split(rows, hidden * top_k_ / 4);
   parallel(sums.num_pieces(), [&](int64_t piece) {
     for (int64_t i = sums.begin(piece); i < sums.end(piece); ++i) kernels_->combine(combine, i);
+  });
+}
+
+std::vector<int64_t> Sampler::run(Address logits, int64_t stride,
+                                  const std::vector<float>& temperature,
+                                  const std::vector<int64_t>& top_k,
+                                  const std::vector<float>& top_p, const std::vector<float>& min_p,
+                                  const std::vector<uint64_t>& key) const {
+  std::vector<int64_t> tokens(key.size());
+  parallel(static_cast<int64_t>(key.size()), [&](int64_t i) {
+    Draw draw{temperature[i], top_k[i], top_p[i], min_p[i], key[i]};
+    tokens[i] = sample(*kernels_, floats(logits) + i * stride, vocab_size_, draw);
+  });
+  return tokens;
+}
+
+void Sampler::run_logprobs(Address logits, int64_t stride, int64_t rows, Address out) const {
+  parallel(rows, [&](int64_t i) {
+    log_softmax(*kernels_, floats(logits) + i * stride, vocab_size_,
+                mutable_floats(out) + i * vocab_size_);
   });
 }
 

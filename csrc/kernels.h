@@ -152,4 +152,19 @@ class MoE {
   bool normalise_;
 };
 
+class Sampler {
+ public:
+  explicit Sampler(int64_t vocab_size) : kernels_(&current_kernels()), vocab_size_(vocab_size) {}
+  // One token for each row of logits, `stride` apart.
+  std::vector<int64_t> run(Address logits, int64_t stride, const std::vector<float>& temperature,
+                           const std::vector<int64_t>& top_k, const std::vector<float>& top_p,
+                           const std::vector<float>& min_p,
+                           const std::vector<uint64_t>& key) const;
+  void run_logprobs(Address logits, int64_t stride, int64_t rows, Address out) const;
+
+ private:
+  const Kernels* kernels_;
+  int64_t vocab_size_;
+};
+
 }  // namespace thalweg

@@ -18,6 +18,9 @@ NB_MODULE(_kernels, m) {
   m.def("levels", &levels);
   m.def("level", &level);
   m.def("set_level", &set_level);
+  m.def("exp", [](Address x, Address y, int64_t n) {
+    current_kernels().exp(reinterpret_cast<const float*>(x), reinterpret_cast<float*>(y), n);
+  });
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, Unlocked());
 
@@ -65,4 +68,8 @@ NB_MODULE(_kernels, m) {
                     std::vector<std::shared_ptr<Packed>>, int64_t, bool>())
       .def("add_shared", &MoE::add_shared)
       .def("run", &MoE::run, Unlocked());
+  nb::class_<Sampler>(m, "Sampler")
+      .def(nb::init<int64_t>())
+      .def("run", &Sampler::run, Unlocked())
+      .def("run_logprobs", &Sampler::run_logprobs, Unlocked());
 }

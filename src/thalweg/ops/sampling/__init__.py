@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from thalweg.ops.registry import Kernel, Op
-from thalweg.ops.sampling import reference
+from thalweg.ops.sampling import cpu, reference
 from thalweg.ops.sampling.noise import draw_key
 from thalweg.ops.sampling.reference import top_tokens
 
@@ -59,7 +59,13 @@ class LogProbs(Protocol):
         """log softmax of each row. logits: [n, vocab_size] -> [n, vocab_size]"""
 
 
-OP: Op[SamplingProblem, Sample] = Op("sample", (Kernel("reference", reference.bind),))
+OP: Op[SamplingProblem, Sample] = Op(
+    "sample", (Kernel("cpu", cpu.bind, cpu.reject), Kernel("reference", reference.bind))
+)
 LOGPROBS_OP: Op[SamplingProblem, LogProbs] = Op(
-    "logprobs", (Kernel("reference", reference.bind_logprobs),)
+    "logprobs",
+    (
+        Kernel("cpu", cpu.bind_logprobs, cpu.reject),
+        Kernel("reference", reference.bind_logprobs),
+    ),
 )

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from thalweg.ops import extension
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from thalweg.ops.sampling import Draw, LogProbs, Sample, SamplingProblem
+
+
+def reject(problem: SamplingProblem) -> str | None:
+    return extension.reason(problem.dtype)
+
+
+def bind(problem: SamplingProblem) -> Sample:
+    kernel = extension.kernels().Sampler(problem.vocab_size)
+
+    def sample(logits: Tensor, draws: Sequence[Draw]) -> list[int]:
+        assert logits.shape == (len(draws), problem.vocab_size)
+        logits = extension.unit_stride(logits)
+        tokens: list[int] = kernel.run(
+            logits.data_ptr(),
+            logits.stride(0),
+            [draw.temperature for draw in draws],
+            [draw.top_k for draw in draws],
+            [draw.top_p for draw in draws],
+            [draw.min_p for draw in draws],
+            [draw.key for draw in draws],
+        )
+        return tokens
+
+    return sample
+
+
+def bind_logprobs(problem: SamplingProblem) -> LogProbs:
+    kernel = extension.kernels().Sampler(problem.vocab_size)
+
+    def logprobs(logits: Tensor) -> Tensor:
+        assert logits.shape[1] == problem.vocab_size
+        logits = extension.unit_stride(logits)
+        out = torch.empty(logits.shape)
+        kernel.run_logprobs(logits.data_ptr(), logits.stride(0), len(logits), out.data_ptr())
+        return out
+
+    return logprobs
