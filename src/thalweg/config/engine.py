@@ -37,6 +37,11 @@ class EngineConfig:
     """New tokens in one pass: longer prompts are computed in chunks."""
     cache_memory: int = 1 << 30
     """Bytes for the KV cache and the recurrent states together."""
+    prefix_cache: bool = True
+    """Start a prompt where an earlier one, or its answer, began alike."""
+    snapshot_interval: int = 64
+    """Tokens between state snapshots in a long prompt: a prompt that branches off an earlier one
+    computes up to so many again the first time."""
 
     def __post_init__(self) -> None:
         for name, allowed in (("device", DEVICES), ("dtype", DTYPES), ("kernels", KERNELS)):
@@ -48,6 +53,7 @@ class EngineConfig:
             ("max_num_seqs", 1),
             ("max_num_batched_tokens", 1),
             ("cache_memory", 1),
+            ("snapshot_interval", 1),
             ("max_model_len", 1),
             ("threads", 1),
         ):
@@ -56,6 +62,8 @@ class EngineConfig:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigError(f"{name} = {value!r} is not allowed: an integer >= {least}")
+        if not isinstance(self.prefix_cache, bool):
+            raise ConfigError(f"prefix_cache = {self.prefix_cache!r} is not allowed: True or False")
 
 
 def engine_config(environ: Mapping[str, str] | None = None, /, **options: Any) -> EngineConfig:

@@ -88,7 +88,7 @@ class Engine:
     def _launch(self, plan: StepPlan) -> InFlight:
         now = time.perf_counter()
         for row in plan.rows:
-            self._trackers[row.sample.request.id].started(now)
+            self._trackers[row.sample.request.id].started(row.sample, now)
         batch = self._parts.batch_builder.build(plan)
         return InFlight(plan, self._parts.runner.forward(batch, plan.copies))
 
@@ -98,8 +98,6 @@ class Engine:
 
     def _collect(self, plan: StepPlan, result: StepResult) -> StepOutput:
         parts = self._parts
-        for row in plan.rows:
-            parts.caches.commit(row.reservation, len(row.token_ids))
         for scoring, token in zip(plan.scoring, result.scored, strict=True):
             self._trackers[scoring.sample.request.id].scored(token)
         now = time.perf_counter()

@@ -16,6 +16,7 @@ from thalweg.models.loader import TokenizerDirectory, open_checkpoint
 from thalweg.runner.batch_builder import BatchBuilder
 from thalweg.runner.runner import Runner
 from thalweg.runner.sampler import Sampler
+from thalweg.scheduler.reuse import ReusePolicy
 from thalweg.scheduler.scheduler import Scheduler, SchedulerLimits
 from thalweg.text import ChatTemplate, Tokenizer, tokenizer_from_gguf
 
@@ -69,7 +70,9 @@ def load_engine(
     parts = EngineParts(
         caches=caches,
         scheduler=Scheduler(
-            caches, SchedulerLimits(plan.max_num_seqs, config.max_num_batched_tokens)
+            caches,
+            SchedulerLimits(plan.max_num_seqs, config.max_num_batched_tokens),
+            ReusePolicy(config.prefix_cache, config.snapshot_interval),
         ),
         batch_builder=BatchBuilder(config.block_size, config.device),
         runner=Runner(built.model, storage),

@@ -66,6 +66,10 @@ class RequestOutput:
     outputs: tuple[CompletionOutput, ...]
     seed: int
     """The seed that gives the same answers again."""
+    num_cached_tokens: int
+    """Prompt tokens that were not computed again: the prefix cache knew them."""
+    cache_miss: str | None
+    """Why it were not more; None if all but the last block were known."""
     timings: Timings
 
     @property

@@ -11,7 +11,7 @@ from thalweg.engine.outputs import RequestOutput, Timings
 if TYPE_CHECKING:
     from thalweg.engine.outputs import Delta
     from thalweg.scheduler.plan import NewToken, Token
-    from thalweg.scheduler.request import Request
+    from thalweg.scheduler.request import Request, Sample
     from thalweg.text import Tokenizer
 
 
@@ -22,6 +22,8 @@ class RequestTracker:
         self._answers = [Answer(request, i, tokenizer) for i in range(request.params.n)]
         self._prompt_tokens: list[Token] = []
         self._admitted = time.perf_counter()
+        self._num_cached = 0
+        self._cache_miss: str | None = None
         self._started: float | None = None
         self._first_token: float | None = None
         self._last_token: float | None = None
@@ -30,10 +32,11 @@ class RequestTracker:
     def has_ended(self) -> bool:
         return all(answer.finish_reason is not None for answer in self._answers)
 
-    def started(self, now: float) -> None:
+    def started(self, sample: Sample, now: float) -> None:
         """A step computes a part of it; only the first one counts."""
         if self._started is None:
             self._started = now
+            self._num_cached, self._cache_miss = sample.num_cached or 0, sample.cache_miss
 
     def scored(self, token: Token) -> None:
         """The next prompt token's logprob."""
@@ -62,6 +65,8 @@ class RequestTracker:
             prompt_tokens=tuple(self._prompt_tokens),
             outputs=tuple(answer.output() for answer in self._answers),
             seed=self._request.seed,
+            num_cached_tokens=self._num_cached,
+            cache_miss=self._cache_miss,
             timings=Timings(
                 queue=started - self._admitted,
                 prompt=first_token - started,

@@ -46,8 +46,12 @@ def plan_caches(
     max_num_seqs = config.max_num_seqs
     if slot_nbytes:
         max_num_seqs = min(max_num_seqs, slots_budget // slot_nbytes - 1)
-    slots_nbytes = slot_nbytes * (max_num_seqs + 1)
     num_blocks = max_num_seqs * -(-max_model_len // config.block_size) + 1
+    # A running sequence holds up to two slots; beyond that, a snapshot for each block is plenty.
+    num_slots = 2 * max_num_seqs + num_blocks
+    if slot_nbytes:
+        num_slots = min(num_slots, slots_budget // slot_nbytes)
+    slots_nbytes = slot_nbytes * num_slots
     if block_nbytes:
         num_blocks = min(num_blocks, (config.cache_memory - slots_nbytes) // block_nbytes)
     capacity = (num_blocks - 1) * config.block_size
@@ -61,7 +65,7 @@ def plan_caches(
         )
     return CachePlan(
         num_blocks,
-        max_num_seqs + 1,
+        num_slots,
         max_num_seqs,
         min(max_model_len, capacity),
         num_blocks * block_nbytes + slots_nbytes,

@@ -123,8 +123,9 @@ class PrefixCache:
         if node is not None and not node.num_resumed:
             self._drop_snapshot(node)
 
-    def evict(self, num_blocks: int, num_slots: int) -> None:
-        """Try to free so many ids. Snapshots go before blocks; a block takes its snapshot along."""
+    def evict(self, num_blocks: int, num_slots: int) -> bool:
+        """Free so many ids, or as many as can be; True if that was all. Snapshots go before blocks;
+        a block takes its snapshot along."""
         blocks, slots = self._caches.blocks, self._caches.slots
         want_blocks, want_slots = blocks.num_free + num_blocks, slots.num_free + num_slots
         self._snapshots.drain(
@@ -139,6 +140,7 @@ class PrefixCache:
             free=lambda node: blocks.exclusive(node.block),
             take=self._remove,
         )
+        return blocks.num_free >= want_blocks and slots.num_free >= want_slots
 
     def clear(self) -> None:
         """Give up everything, also what running sequences share."""

@@ -9,6 +9,7 @@ from thalweg.memory.manager import Sequence
 
 if TYPE_CHECKING:
     from thalweg.config import SamplingParams
+    from thalweg.memory.block_keys import BlockKeys
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,9 +38,27 @@ class Sample:
     index: int
     tokens: list[int]
     """The prompt, then the answer so far."""
+    keys: BlockKeys
+    """Names of its full blocks for the prefix cache."""
     seq: Sequence = field(default_factory=Sequence)
     num_prompt_scored: int = 0
     """Prompt tokens whose logprobs were reported, when they are wanted."""
+    num_cached: int | None = None
+    """Prompt tokens that came from the prefix cache at its first start; None before that."""
+    cache_miss: str | None = None
+    """Why it were not more."""
+    snapshot_at: frozenset[int] = frozenset()
+    """Token counts, on block boundaries, after which a snapshot is worth a slot."""
+    rolls_from: int = 0
+    """From this token count on, the last block boundary has a snapshot that moves along."""
+    rolling: int = 0
+    """The token count where that snapshot is now; 0: nowhere yet."""
+
+    @property
+    def scores_prompt(self) -> bool:
+        """The prompt's own logprobs are wanted and not all there, so all of it is computed."""
+        wanted = self.index == 0 and self.request.params.prompt_logprobs is not None
+        return wanted and self.num_prompt_scored < len(self.request.prompt) - 1
 
     @property
     def num_wanted(self) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from thalweg.errors import OutOfCache
+from thalweg.memory.block_keys import BlockKeys
 from thalweg.scheduler.plan import (
     FinishReason,
     NewToken,
@@ -21,11 +22,13 @@ from thalweg.scheduler.plan import (
     StepResult,
 )
 from thalweg.scheduler.request import Request, Sample
+from thalweg.scheduler.reuse import PrefixReuse, ReusePolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from thalweg.memory.manager import BlockCopy, CacheManager
+    from thalweg.memory.prefix import PrefixCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,11 @@ class Scheduler:
     computed again later.
     """
 
-    def __init__(self, caches: CacheManager, limits: SchedulerLimits) -> None:
+    def __init__(
+        self, caches: CacheManager, limits: SchedulerLimits, policy: ReusePolicy | None = None
+    ) -> None:
         self._caches = caches
+        self._reuse = PrefixReuse(caches, policy or ReusePolicy())
         self._limits = limits
         self._waiting: deque[Sample] = deque()
         self._running: list[Sample] = []  # in order of arrival
@@ -53,6 +59,10 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         return bool(self._running or self._waiting)
+
+    @property
+    def prefix_cache(self) -> PrefixCache:
+        return self._reuse.cache
 
     @property
     def num_running(self) -> int:
@@ -64,7 +74,8 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a request. The caller has checked that it fits an empty engine."""
-        self._waiting.append(Sample(request, 0, list(request.prompt)))
+        keys = BlockKeys(self._caches.block_size)
+        self._waiting.append(Sample(request, 0, list(request.prompt), keys))
 
     def schedule(self) -> StepPlan:
         """Reserve memory for the next step. Only an idle scheduler returns a plan without rows."""
@@ -78,7 +89,7 @@ class Scheduler:
         budget = self._limits.max_num_batched_tokens - sum(len(r.token_ids) for r in rows)
         while self._waiting and budget and len(self._running) < self._limits.max_num_seqs:
             sample = self._waiting[0]
-            if not self._fits(sample):
+            if not self._start(sample):
                 break
             self._running.append(self._waiting.popleft())
             row = self._reserve(sample, min(sample.num_wanted, budget), rows)
@@ -88,7 +99,10 @@ class Scheduler:
         return self._plan(rows)
 
     def update(self, plan: StepPlan, result: StepResult) -> list[NewToken]:
-        """Append what was drawn, after the reservations were committed."""
+        """Commit the reservations, publish what was computed, and append what was drawn."""
+        for part in plan.rows:
+            snapshots = self._caches.commit(part.reservation, len(part.token_ids))
+            self._reuse.publish(part.sample, snapshots)
         for scored in plan.scoring:
             scored.sample.num_prompt_scored += 1
         new: list[NewToken] = []
@@ -152,10 +166,20 @@ class Scheduler:
         """
         start = sample.seq.num_computed
         token_ids = sample.tokens[start : start + num_new]
+        capture_at = self._reuse.capture_at(sample, num_new)
         while True:
             try:
-                return ScheduledRow(sample, self._caches.reserve(sample.seq, num_new), token_ids)
+        capture_at = self._reuse.capture_at(sample, num_new)
+        while True:
+            try:
+                r = self._caches.reserve(sample.seq, num_new, capture_at=capture_at)
+                return ScheduledRow(sample, r, token_ids)
             except OutOfCache as missing:
+                if self._reuse.evict(missing):
+                    continue
+                if capture_at:
+                    capture_at = []  # a snapshot is worth no one's place
+                    continue
                 if scheduled and not missing.blocks:
                     return None
                 victim = self._running[-1]
@@ -169,10 +193,18 @@ class Scheduler:
         self._caches.free(sample.seq)
         self._waiting.appendleft(sample)
 
-    def _fits(self, sample: Sample) -> bool:
-        """All it has so far fits beside the others; so a newcomer does not push anyone out."""
-        blocks = -(-len(sample.tokens) // self._caches.block_size)
-        return blocks <= self._caches.blocks.num_free and self._caches.slots.num_free > 0
+    def _start(self, sample: Sample) -> bool:
+        """Take from the prefix cache what it has. False, with nothing taken, unless all the sample
+        has so far fits beside the others; so a newcomer does not push anyone out."""
+        self._reuse.start(sample)
+        blocks = -(-len(sample.tokens) // self._caches.block_size) - len(sample.seq.blocks)
+        short = OutOfCache(
+            max(0, blocks - self._caches.blocks.num_free), int(not self._caches.slots.num_free)
+        )
+        if not (short.blocks or short.slots) or self._reuse.evict(short):
+            return True
+        self._caches.free(sample.seq)
+        return False
 
     def _plan(self, rows: list[ScheduledRow]) -> StepPlan:
         logits_rows: list[int] = []
@@ -197,7 +229,9 @@ class Scheduler:
 
     def _fork(self, sample: Sample, index: int) -> Sample:
         """Another answer to the same prompt, whose memory is shared as far as it is equal."""
-        twin = Sample(sample.request, index, list(sample.request.prompt))
+        keys = BlockKeys(self._caches.block_size)
+        twin = Sample(sample.request, index, list(sample.request.prompt), keys)
+        twin.rolls_from = sample.rolls_from
         try:
             if len(self._running) == self._limits.max_num_seqs:
                 raise OutOfCache(blocks=0, slots=1)

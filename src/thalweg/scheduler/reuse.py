@@ -1,0 +1,111 @@
+"""What a sample takes from the prefix cache, and what it leaves there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from thalweg.memory.prefix import PrefixCache
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from thalweg.errors import OutOfCache
+    from thalweg.memory.manager import CacheManager, Snapshot
+    from thalweg.memory.prefix import Match
+    from thalweg.scheduler.request import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class ReusePolicy:
+    enabled: bool = True
+    snapshot_interval: int = 64
+    """Tokens between snapshots in a long prompt; rounded up to whole blocks."""
+
+
+class PrefixReuse:
+    """Starts samples where the cache lets them, and publishes what they compute.
+
+    Snapshots are few and placed by use: before a prompt's last token, where later prompts are said
+    to branch off (`Request.snapshot_hints`), where this prompt left a known path, at intervals,
+    and one that moves along with the answer.
+    """
+
+    def __init__(self, caches: CacheManager, policy: ReusePolicy) -> None:
+        self._caches = caches
+        self._prefix = PrefixCache(caches)
+        self._enabled = policy.enabled
+        self._interval = -(-policy.snapshot_interval // caches.block_size) * caches.block_size
+
+    @property
+    def cache(self) -> PrefixCache:
+        return self._prefix
+
+    def start(self, sample: Sample) -> None:
+        """Give a sample that has no memory a sequence that begins with what is known of it."""
+        size = self._caches.block_size
+        last = (len(sample.tokens) - 1) // size  # one token at least is computed
+        keys = sample.keys.extend(sample.tokens)[:last] if self._enabled else []
+        match = self._prefix.match(() if sample.scores_prompt else keys)
+        sample.seq = self._prefix.resume(match)
+        if sample.num_cached is None:
+            sample.num_cached = sample.seq.num_computed
+            sample.cache_miss = self._why_not_more(sample, match, last)
+        wanted = {
+            last * size,
+            len(match.nodes) * size,
+            *(hint // size * size for hint in sample.request.snapshot_hints),
+            *range(self._interval, last * size, self._interval),
+        }
+        sample.snapshot_at = frozenset(wanted) if self._enabled else frozenset()
+        sample.rolls_from = len(sample.tokens)
+
+    def capture_at(self, sample: Sample, num_new: int) -> list[int]:
+        """Which of a row's tokens are followed by a snapshot."""
+        start, size = sample.seq.num_computed, self._caches.block_size
+        if not self._enabled:
+            return []
+        boundaries = range(start // size * size + size, start + num_new + 1, size)
+        return [
+            position - start - 1
+            for position in boundaries
+            if position in sample.snapshot_at or position >= sample.rolls_from
+        ]
+
+    def publish(self, sample: Sample, snapshots: Iterable[Snapshot]) -> None:
+        """After a commit: make the sample's full blocks known, and the captured snapshots."""
+        if not self._enabled:
+            return
+        keys, size = sample.keys.extend(sample.tokens), self._caches.block_size
+        self._prefix.publish(sample.seq, keys)
+        for snapshot in snapshots:
+            self._prefix.publish_snapshot(snapshot, keys)
+            if snapshot.num_computed >= sample.rolls_from:
+                if sample.rolling:
+                    self._prefix.withdraw_snapshot(keys[sample.rolling // size - 1])
+                sample.rolling = snapshot.num_computed
+
+    def evict(self, short: OutOfCache) -> bool:
+        """Free what a reservation lacked; False if not all of it could be freed."""
+        return self._prefix.evict(short.blocks, short.slots)
+
+    def _why_not_more(self, sample: Sample, match: Match, last: int) -> str | None:
+        """Why less than all but the last block came from the cache; None if nothing more could."""
+        size = self._caches.block_size
+        if match.num_resumable == last and last:
+            return None
+        if not self._enabled:
+            return "the prefix cache is off"
+        if sample.scores_prompt:
+            return "prompt_logprobs computes the whole prompt"
+        if not last:
+            return f"too short: less than a block of {size} tokens and one more"
+        if match.num_resumable < len(match.nodes):
+            return (
+                f"no snapshot: KV is known up to token {len(match.nodes) * size}, the state up to "
+                f"token {match.num_resumable * size}"
+            )
+        if not match.nodes:
+            return "nothing known begins like this prompt"
+        start = len(match.nodes) * size
+        return f"the prompt differs from what is known within tokens {start} to {start + size - 1}"
