@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from thalweg.memory.manager import BlockCopy
     from thalweg.scheduler.plan import Token
     from thalweg.scheduler.request import Request
+    from thalweg.scheduler.reuse import ReusePolicy
     from thalweg.text import Tokenizer
 
 
@@ -68,6 +69,7 @@ class Serving:
         sizes: Sizes | None = None,
         *,
         sampler: Sampler | None = None,
+        policy: ReusePolicy | None = None,
     ) -> None:
         sizes = sizes or Sizes()
         config = tiny.decoder.config
@@ -81,7 +83,9 @@ class Serving:
         self.caches.blocks = WatchedPool(sizes.num_blocks, acquired=self.runner.handed_out.add)
         self.caches.slots = WatchedPool(sizes.num_slots, freed=self._poison_slot)
         self.scheduler = Scheduler(
-            self.caches, SchedulerLimits(sizes.max_num_seqs, sizes.max_num_batched_tokens)
+            self.caches,
+            SchedulerLimits(sizes.max_num_seqs, sizes.max_num_batched_tokens),
+            policy,
         )
         kernels = KernelSelector("reference")
         self.engine = Engine(
@@ -130,8 +134,9 @@ class Serving:
         return {request_id: Result.of(output) for request_id, output in self.outputs.items()}
 
     def assert_empty(self) -> None:
-        """M8: nobody holds anything."""
+        """M8: nobody holds anything but the prefix cache, and that can be evicted."""
         assert not self.engine.has_work
+        self.scheduler.prefix_cache.evict(self.caches.blocks.size, self.caches.slots.size)
         for pool in (self.caches.blocks, self.caches.slots):
             assert pool.num_used == 0
             assert pool.num_free == pool.size - 1

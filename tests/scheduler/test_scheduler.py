@@ -17,6 +17,7 @@ from thalweg.config import SamplingParams
 from thalweg.memory.manager import CacheManager
 from thalweg.scheduler.plan import StepPlan, StepResult, Token
 from thalweg.scheduler.request import Request
+from thalweg.scheduler.reuse import ReusePolicy
 from thalweg.scheduler.scheduler import Scheduler, SchedulerLimits
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class Driver:
     num_blocks: int = 64
     max_num_seqs: int = 8
     budget: int = 16
+    reuses: bool = False
+    """With a prefix cache."""
     asks: dict[str, Ask] = field(default_factory=dict)
     requests: dict[str, Request] = field(default_factory=dict)
     answers: dict[tuple[str, int], list[int]] = field(default_factory=dict)
@@ -86,7 +89,11 @@ class Driver:
 
     def __post_init__(self) -> None:
         self.caches = CacheManager(self.num_blocks, BLOCK, self.max_num_seqs + 1)
-        self.scheduler = Scheduler(self.caches, SchedulerLimits(self.max_num_seqs, self.budget))
+        self.scheduler = Scheduler(
+            self.caches,
+            SchedulerLimits(self.max_num_seqs, self.budget),
+            ReusePolicy(self.reuses, snapshot_interval=2 * BLOCK),
+        )
 
     def add(self, ask: Ask) -> str:
         name = str(len(self.requests))
@@ -109,7 +116,6 @@ class Driver:
             return plan
         self.first = plan.rows[0].sample if plan.rows else None
         for row in plan.rows:
-            self.caches.commit(row.reservation, len(row.token_ids))
             self.num_computed += len(row.token_ids)
         for score in plan.scoring:
             self.scored[score.sample.request.id].append(score.token_id)
@@ -161,6 +167,7 @@ class Driver:
     def assert_done(self) -> None:
         """M8, and what everybody got."""
         assert not self.scheduler.has_work
+        self.scheduler.prefix_cache.evict(self.caches.blocks.size, self.caches.slots.size)
         for pool in (self.caches.blocks, self.caches.slots):
             assert pool.num_used == 0 and pool.num_free == pool.size - 1
         for name, request in self.requests.items():
@@ -214,18 +221,20 @@ asks = st.builds(
     st.integers(1, 5),
     st.integers(1, 24),
     st.frozensets(st.integers(0, 25), max_size=5),
+    st.booleans(),
 )
-@example([Ask(20, n=6, scored=True)], 8, 1, 1, frozenset())
-@example([Ask(7, n=3, scored=True), Ask(20, scored=True)], 8, 3, 5, frozenset({1, 2}))
-@example([Ask(20, max_tokens=8) for _ in range(6)], 15, 5, 24, frozenset())
+@example([Ask(20, n=6, scored=True)], 8, 1, 1, frozenset(), False)
+@example([Ask(7, n=3, scored=True), Ask(20, scored=True)], 8, 3, 5, frozenset({1, 2}), True)
+@example([Ask(20, max_tokens=8) for _ in range(6)], 15, 5, 24, frozenset(), True)
 def test_everyone_gets_what_they_would_get_alone(
     requests: list[Ask],
     num_blocks: int,
     max_num_seqs: int,
     budget: int,
     fails: frozenset[int],
+    reuses: bool,
 ) -> None:
-    drive(Driver(num_blocks, max_num_seqs, budget), requests, fails)
+    drive(Driver(num_blocks, max_num_seqs, budget, reuses), requests, fails)
 
 
 def shares(plan: StepPlan) -> dict[str, int]:

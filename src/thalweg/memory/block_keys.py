@@ -13,17 +13,15 @@ if TYPE_CHECKING:
 class BlockKeys:
     """The chain of keys of a growing token list: each names a full block and all before it."""
 
-    def __init__(self, block_size: int, salt: bytes = b"") -> None:
+    def __init__(self, salt: bytes = b"") -> None:
         """`salt` names what else decides the content: model, adapter, a tenant's secret."""
-        self._block_size = block_size
         self._last = hashlib.blake2b(salt, digest_size=16).digest()
         self.keys: list[bytes] = []
 
-    def extend(self, token_ids: Sequence[int]) -> list[bytes]:
+    def extend(self, token_ids: Sequence[int], block_size: int) -> list[bytes]:
         """The keys of all full blocks of `token_ids`, which begin as they did before."""
-        size = self._block_size
-        for end in range((len(self.keys) + 1) * size, len(token_ids) + 1, size):
-            content = array("q", token_ids[end - size : end]).tobytes()
+        for end in range((len(self.keys) + 1) * block_size, len(token_ids) + 1, block_size):
+            content = array("q", token_ids[end - block_size : end]).tobytes()
             self._last = hashlib.blake2b(content, key=self._last, digest_size=16).digest()
             self.keys.append(self._last)
         return self.keys

@@ -124,14 +124,25 @@ class PrefixCache:
             self._drop_snapshot(node)
 
     def evict(self, num_blocks: int, num_slots: int) -> bool:
-        """Free so many ids, or as many as can be; True if that was all. Snapshots go before blocks;
-        a block takes its snapshot along."""
+        """Give up enough to free so many ids, or all there is; False if there was nothing.
+
+        Snapshots go before blocks; a block takes its snapshot along. Where no slot can be freed, a
+        snapshot that a sequence shares is given up, so that the sequence may write in place.
+        """
         blocks, slots = self._caches.blocks, self._caches.slots
         want_blocks, want_slots = blocks.num_free + num_blocks, slots.num_free + num_slots
+        before = self.num_blocks + self.num_snapshots
         self._snapshots.drain(
             until=lambda: slots.num_free >= want_slots,
             usable=lambda node: node.slot != NULL,
             free=lambda node: slots.exclusive(node.slot),
+            take=self._drop_snapshot,
+        )
+        num_shared = self.num_snapshots
+        self._snapshots.drain(
+            until=lambda: slots.num_free >= want_slots or self.num_snapshots < num_shared,
+            usable=lambda node: node.slot != NULL,
+            free=lambda node: True,
             take=self._drop_snapshot,
         )
         self._leaves.drain(
@@ -140,7 +151,7 @@ class PrefixCache:
             free=lambda node: blocks.exclusive(node.block),
             take=self._remove,
         )
-        return blocks.num_free >= want_blocks and slots.num_free >= want_slots
+        return self.num_blocks + self.num_snapshots < before
 
     def clear(self) -> None:
         """Give up everything, also what running sequences share."""

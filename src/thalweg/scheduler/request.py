@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from thalweg.memory.block_keys import BlockKeys
 from thalweg.memory.manager import Sequence
 
 if TYPE_CHECKING:
     from thalweg.config import SamplingParams
-    from thalweg.memory.block_keys import BlockKeys
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,9 +38,9 @@ class Sample:
     index: int
     tokens: list[int]
     """The prompt, then the answer so far."""
-    keys: BlockKeys
-    """Names of its full blocks for the prefix cache."""
     seq: Sequence = field(default_factory=Sequence)
+    keys: BlockKeys = field(default_factory=BlockKeys)
+    """Names of its full blocks for the prefix cache."""
     num_prompt_scored: int = 0
     """Prompt tokens whose logprobs were reported, when they are wanted."""
     num_cached: int | None = None

@@ -45,7 +45,7 @@ class PrefixReuse:
         """Give a sample that has no memory a sequence that begins with what is known of it."""
         size = self._caches.block_size
         last = (len(sample.tokens) - 1) // size  # one token at least is computed
-        keys = sample.keys.extend(sample.tokens)[:last] if self._enabled else []
+        keys = sample.keys.extend(sample.tokens, size)[:last] if self._enabled else []
         match = self._prefix.match(() if sample.scores_prompt else keys)
         sample.seq = self._prefix.resume(match)
         if sample.num_cached is None:
@@ -76,7 +76,8 @@ class PrefixReuse:
         """After a commit: make the sample's full blocks known, and the captured snapshots."""
         if not self._enabled:
             return
-        keys, size = sample.keys.extend(sample.tokens), self._caches.block_size
+        size = self._caches.block_size
+        keys = sample.keys.extend(sample.tokens, size)
         self._prefix.publish(sample.seq, keys)
         for snapshot in snapshots:
             self._prefix.publish_snapshot(snapshot, keys)
@@ -86,7 +87,7 @@ class PrefixReuse:
                 sample.rolling = snapshot.num_computed
 
     def evict(self, short: OutOfCache) -> bool:
-        """Free what a reservation lacked; False if not all of it could be freed."""
+        """Give up what a reservation lacked, or part of it; False if there is nothing left."""
         return self._prefix.evict(short.blocks, short.slots)
 
     def _why_not_more(self, sample: Sample, match: Match, last: int) -> str | None:

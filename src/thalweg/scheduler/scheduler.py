@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from thalweg.errors import OutOfCache
-from thalweg.memory.block_keys import BlockKeys
 from thalweg.scheduler.plan import (
     FinishReason,
     NewToken,
@@ -74,8 +73,7 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a request. The caller has checked that it fits an empty engine."""
-        keys = BlockKeys(self._caches.block_size)
-        self._waiting.append(Sample(request, 0, list(request.prompt), keys))
+        self._waiting.append(Sample(request, 0, list(request.prompt)))
 
     def schedule(self) -> StepPlan:
         """Reserve memory for the next step. Only an idle scheduler returns a plan without rows."""
@@ -169,9 +167,6 @@ class Scheduler:
         capture_at = self._reuse.capture_at(sample, num_new)
         while True:
             try:
-        capture_at = self._reuse.capture_at(sample, num_new)
-        while True:
-            try:
                 r = self._caches.reserve(sample.seq, num_new, capture_at=capture_at)
                 return ScheduledRow(sample, r, token_ids)
             except OutOfCache as missing:
@@ -198,13 +193,14 @@ class Scheduler:
         has so far fits beside the others; so a newcomer does not push anyone out."""
         self._reuse.start(sample)
         blocks = -(-len(sample.tokens) // self._caches.block_size) - len(sample.seq.blocks)
-        short = OutOfCache(
-            max(0, blocks - self._caches.blocks.num_free), int(not self._caches.slots.num_free)
-        )
-        if not (short.blocks or short.slots) or self._reuse.evict(short):
-            return True
-        self._caches.free(sample.seq)
-        return False
+        while True:
+            num_short = max(0, blocks - self._caches.blocks.num_free)
+            short = OutOfCache(num_short, int(not self._caches.slots.num_free))
+            if not (short.blocks or short.slots):
+                return True
+            if not self._reuse.evict(short):
+                self._caches.free(sample.seq)
+                return False
 
     def _plan(self, rows: list[ScheduledRow]) -> StepPlan:
         logits_rows: list[int] = []
@@ -229,8 +225,7 @@ class Scheduler:
 
     def _fork(self, sample: Sample, index: int) -> Sample:
         """Another answer to the same prompt, whose memory is shared as far as it is equal."""
-        keys = BlockKeys(self._caches.block_size)
-        twin = Sample(sample.request, index, list(sample.request.prompt), keys)
+        twin = Sample(sample.request, index, list(sample.request.prompt))
         twin.rolls_from = sample.rolls_from
         try:
             if len(self._running) == self._limits.max_num_seqs:

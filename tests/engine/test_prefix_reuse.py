@@ -1,0 +1,218 @@
+"""What the prefix cache saves, and that it changes nothing: on the reference kernels every answer
+is compared with `==` with that of a fresh engine without a cache.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from harness import SMALL, tiny
+from serving import Result, Serving, Sizes, make_request
+from thalweg.config import SamplingParams
+from thalweg.scheduler.reuse import ReusePolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from thalweg.engine.outputs import RequestOutput
+    from thalweg.scheduler.request import Request
+    from thalweg.text import Tokenizer
+
+BLOCK = 4
+INTERVAL = 16
+VOCAB = SMALL.vocab_size
+ON = ReusePolicy(snapshot_interval=INTERVAL)
+OFF = ReusePolicy(enabled=False)
+
+
+class Chat:
+    """An engine with a cache, whose every output is compared with a cold one's."""
+
+    def __init__(self, tokenizer: Tokenizer, sizes: Sizes | None = None) -> None:
+        self.tokenizer = tokenizer
+        self.model = tiny(SMALL, block_size=BLOCK)
+        self.warm = Serving(self.model, tokenizer, sizes, policy=ON)
+        self.num_asked = 0
+
+    def ask(
+        self,
+        prompt: Sequence[int],
+        *,
+        hints: tuple[int, ...] = (),
+        params: SamplingParams | None = None,
+    ) -> RequestOutput:
+        (output,) = self.ask_together([prompt], hints=hints, params=params)
+        return output
+
+    def ask_together(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        hints: tuple[int, ...] = (),
+        params: SamplingParams | None = None,
+    ) -> list[RequestOutput]:
+        params = params or SamplingParams(max_tokens=3, temperature=0, logprobs=2)
+        names = []
+        for prompt in prompts:
+            name = str(self.num_asked)
+            self.num_asked += 1
+            names.append(name)
+            self.warm.engine.add(self.request(name, prompt, params, hints))
+        while self.warm.engine.has_work:
+            self.warm.step()
+        outputs = [self.warm.outputs[name] for name in names]
+        for prompt, output in zip(prompts, outputs, strict=True):
+            assert Result.of(output) == self.cold(prompt, output, params)
+        return outputs
+
+    def request(
+        self, name: str, prompt: Sequence[int], params: SamplingParams, hints: tuple[int, ...]
+    ) -> Request:
+        return replace(make_request(name, prompt, params, self.warm), snapshot_hints=hints)
+
+    def cold(self, prompt: Sequence[int], output: RequestOutput, params: SamplingParams) -> Result:
+        serving = Serving(self.model, self.tokenizer, policy=OFF)
+        request = make_request("cold", prompt, replace(params, seed=output.seed), serving)
+        return serving.run([request])["cold"]
+
+    def computed(self, output: RequestOutput) -> int:
+        """Prompt tokens that were computed."""
+        return len(output.prompt_token_ids) - output.num_cached_tokens
+
+
+@pytest.fixture
+def chat(small_tokenizer: Tokenizer) -> Chat:
+    return Chat(small_tokenizer)
+
+
+def tokens(num: int, seed: int = 0) -> list[int]:
+    return random.Random(seed).choices(range(VOCAB), k=num)
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, 5, 8, 9, 15, 16, 17, 33])
+def test_the_same_prompt_twice_computes_at_most_a_block(chat: Chat, length: int) -> None:
+    """S3, S16: from the first block on, whatever the length."""
+    prompt = tokens(length)
+    assert chat.ask(prompt).num_cached_tokens == 0
+    again = chat.ask(prompt)
+    assert chat.computed(again) <= BLOCK
+    assert (again.cache_miss is None) == (length > BLOCK)
+
+
+def test_an_extended_prompt_computes_what_is_new_and_at_most_a_block(chat: Chat) -> None:
+    prompt = tokens(21)
+    chat.ask(prompt)
+    assert chat.computed(chat.ask(prompt + tokens(10, 1))) <= 10 + BLOCK
+    assert chat.ask(prompt[:18]).num_cached_tokens == 16, "S16: also a shorter one"
+
+
+def test_the_first_branch_loses_up_to_the_interval_the_second_a_block(chat: Chat) -> None:
+    """S11: a state cannot be cut back, so the first branch starts at a snapshot before it."""
+    prompt = tokens(60)
+    chat.ask(prompt)
+    branch = chat.ask(prompt[:43] + tokens(10, 1))
+    assert 43 - INTERVAL <= branch.num_cached_tokens <= 43
+    assert branch.cache_miss is not None and "no snapshot" in branch.cache_miss
+    second = chat.ask(prompt[:43] + tokens(10, 2))
+    assert second.num_cached_tokens == 40
+    assert chat.computed(chat.ask(prompt)) <= BLOCK, "and the original is as warm as before"
+
+
+def test_thirty_turns_compute_only_what_is_new(chat: Chat) -> None:
+    """S9, S10: the answer of a turn is part of the next prompt, and known."""
+    history: list[int] = []
+    for turn in range(30):
+        new = tokens(random.Random(turn).randint(1, 9), turn)
+        output = chat.ask(history + new, hints=(len(history) + len(new) - 1,))
+        assert chat.computed(output) <= len(new) + BLOCK, f"turn {turn}"
+        history += [*new, *output.outputs[0].token_ids]
+
+
+def test_fifty_questions_behind_one_system_prompt_compute_it_once(chat: Chat) -> None:
+    """S17: none is empty, each has its own cold answer."""
+    system = tokens(40)
+    chat.ask(system + tokens(3, 99), hints=(40,))
+    outputs = chat.ask_together([system + tokens(1 + i % 5, i) for i in range(50)])
+    assert all(output.num_cached_tokens == 40 for output in outputs)
+    assert all(output.outputs[0].token_ids for output in outputs)
+
+
+def test_a_snapshot_is_what_it_was_after_serving_five_answers(chat: Chat) -> None:
+    """S14: nobody writes where somebody else reads."""
+    prompt = tokens(17)
+    chat.ask(prompt)
+
+    def states() -> list[torch.Tensor]:
+        nodes = chat.warm.scheduler.prefix_cache._nodes.values()
+        slots = sorted(node.slot for node in nodes if node.slot)
+        layers = chat.warm.storage.state
+        return [tensor[slots].clone() for layer in layers for tensor in layer.values()]
+
+    chat.ask(prompt)
+    before = states()
+    for i in range(5):
+        chat.ask(prompt, params=SamplingParams(max_tokens=3, seed=i))
+    for one, other in zip(before, states(), strict=True):
+        assert torch.equal(one, other[: len(one)])
+
+
+def test_without_snapshots_kv_alone_saves_nothing_but_harms_nothing(chat: Chat) -> None:
+    """S15, S28: the deepest node with both is what counts."""
+    prompt = tokens(30)
+    chat.ask(prompt)
+    chat.warm.scheduler.prefix_cache.evict(0, chat.warm.caches.slots.size)
+    output = chat.ask(prompt)
+    assert output.num_cached_tokens == 0 and "no snapshot" in str(output.cache_miss)
+    assert chat.computed(chat.ask(prompt)) <= BLOCK
+
+
+def test_prompt_logprobs_read_no_cache_but_fill_it(chat: Chat) -> None:
+    prompt = tokens(21)
+    chat.ask(prompt)
+    scored = chat.ask(prompt, params=SamplingParams(max_tokens=2, seed=1, prompt_logprobs=1))
+    assert scored.num_cached_tokens == 0 and "prompt_logprobs" in str(scored.cache_miss)
+    fresh = tokens(21, 5)
+    chat.ask(fresh, params=SamplingParams(max_tokens=2, seed=1, prompt_logprobs=0))
+    assert chat.computed(chat.ask(fresh)) <= BLOCK
+
+
+def test_several_answers_continue_one_cached_prompt(chat: Chat) -> None:
+    prompt = tokens(22)
+    chat.ask(prompt)
+    output = chat.ask(prompt, params=SamplingParams(max_tokens=5, n=3, seed=3, logprobs=0))
+    assert chat.computed(output) <= BLOCK
+
+
+def test_an_interrupted_request_leaves_its_prefix(chat: Chat) -> None:
+    prompt = tokens(40)
+    params = SamplingParams(max_tokens=50, temperature=0)
+    chat.warm.engine.add(chat.request("stopped", prompt, params, ()))
+    for _ in range(3):
+        chat.warm.step()
+    chat.warm.engine.abort("stopped")
+    assert chat.computed(chat.ask(prompt)) <= BLOCK
+
+
+@pytest.mark.parametrize("sizes", [Sizes(26, 7, 3, 16), Sizes(40, 12, 6, 7), Sizes(26, 5, 3, 64)])
+def test_many_conversations_in_little_memory(small_tokenizer: Tokenizer, sizes: Sizes) -> None:
+    """S26, M3: evictions and preemptions cost time only."""
+    chat = Chat(small_tokenizer, sizes)
+    histories = [tokens(random.Random(i).randint(1, 30), i) for i in range(6)]
+    for turn in range(3):
+        outputs = chat.ask_together(histories, params=SamplingParams(max_tokens=6, logprobs=1))
+        for i, output in enumerate(outputs):
+            histories[i] += [*output.outputs[0].token_ids, *tokens(3, 50 * turn + i)]
+    chat.warm.assert_empty()
+
+
+def test_why_not_more_is_said(chat: Chat) -> None:
+    assert "too short" in str(chat.ask(tokens(3)).cache_miss)
+    assert "nothing known" in str(chat.ask(tokens(30)).cache_miss)
+    chat.ask(tokens(30)[:16] + tokens(2, 9))
+    reason = chat.ask(tokens(30)[:16] + tokens(8, 7)).cache_miss
+    assert reason is not None and "tokens 16 to 19" in reason
