@@ -39,6 +39,7 @@ def assert_empty(llm: LLM) -> None:
     parts = llm.loaded.engine._parts
     assert not llm.loaded.engine.has_work
     assert llm.loaded.engine._trackers == {}
+    parts.scheduler.prefix_cache.evict(parts.caches.blocks.size, parts.caches.slots.size)
     for pool in (parts.caches.blocks, parts.caches.slots):
         assert pool.num_used == 0 and pool.num_free == pool.size - 1
     assert llm._finished == {} and llm._streams == {}

@@ -67,6 +67,16 @@ class ModelOptions:
         int | None, _engine(help="New tokens in one pass. Default 512.")
     ] = None
     block_size: Annotated[int | None, _engine(help="Tokens in a KV block. Default 16.")] = None
+    prefix_cache: Annotated[
+        bool | None,
+        _engine(
+            "--prefix-cache/--no-prefix-cache",
+            help="Start prompts where an earlier one began alike. Default: yes.",
+        ),
+    ] = None
+    snapshot_interval: Annotated[
+        int | None, _engine(help="Tokens between state snapshots in a prompt. Default 64.")
+    ] = None
 
     def path(self) -> str:
         """Raises `UsageError` if there is no model to take."""

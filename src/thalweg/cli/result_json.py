@@ -31,6 +31,8 @@ def result_as_json(output: RequestOutput, tokenizer: Tokenizer) -> dict[str, Any
         "prompt": output.prompt,
         "prompt_token_ids": output.prompt_token_ids,
         "seed": output.seed,
+        "num_cached_tokens": output.num_cached_tokens,
+        "cache_miss": output.cache_miss,
         "timings": asdict(output.timings),
     }
     if output.prompt_tokens:
