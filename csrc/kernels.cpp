@@ -440,7 +440,7 @@ void MoE::run(Address x, int64_t x_stride, int64_t rows, Address out) const {
 }
 
 std::vector<int64_t> Sampler::run(Address logits, int64_t stride,
-                                  const std::vector<float>& temperature,
+                                  const std::vector<double>& temperature,
                                   const std::vector<int64_t>& top_k,
                                   const std::vector<float>& top_p, const std::vector<float>& min_p,
                                   const std::vector<uint64_t>& key) const {

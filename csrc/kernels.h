@@ -156,7 +156,7 @@ class Sampler {
  public:
   explicit Sampler(int64_t vocab_size) : kernels_(&current_kernels()), vocab_size_(vocab_size) {}
   // One token for each row of logits, `stride` apart.
-  std::vector<int64_t> run(Address logits, int64_t stride, const std::vector<float>& temperature,
+  std::vector<int64_t> run(Address logits, int64_t stride, const std::vector<double>& temperature,
                            const std::vector<int64_t>& top_k, const std::vector<float>& top_p,
                            const std::vector<float>& min_p,
                            const std::vector<uint64_t>& key) const;

@@ -7,7 +7,7 @@
 namespace thalweg {
 namespace {
 
-constexpr float kColdest = 1e-30f;
+constexpr double kColdest = 1e-30;
 constexpr int64_t kChunk = 1024;
 
 uint64_t mix(uint64_t x) {  // the finaliser of SplitMix64
@@ -158,10 +158,10 @@ double log_of(double x) {
 
 int64_t sample(const Kernels& kernels, const float* logits, int64_t vocab_size, const Draw& draw) {
   float max = largest(logits, vocab_size);
-  if (draw.temperature == 0.0f) {
+  if (draw.temperature == 0.0) {
     return std::max<int64_t>(0, std::find(logits, logits + vocab_size, max) - logits) % vocab_size;
   }
-  float temperature = std::max(draw.temperature, kColdest);
+  float temperature = static_cast<float>(std::max(draw.temperature, kColdest));
   std::vector<Candidate> candidates;
   candidates.reserve(vocab_size);
   for (int64_t i = 0; i < vocab_size; ++i) {

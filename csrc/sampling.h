@@ -9,7 +9,7 @@
 namespace thalweg {
 
 struct Draw {
-  float temperature;
+  double temperature;
   int64_t top_k;
   float top_p, min_p;
   uint64_t key;
