@@ -127,7 +127,8 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     transformers.logging.set_verbosity_error()
     model = peer_model(args.model)
-    with LLM(args.model, threads=args.threads) as llm:
+    # The prompts are the same each time: with the prefix cache only the first would be computed.
+    with LLM(args.model, threads=args.threads, prefix_cache=False) as llm:
         rows = [compare(llm, model, case, args.repeats) for case in CASES]
     if args.json:
         print(json.dumps([asdict(row) for row in rows], indent=1))
