@@ -30,6 +30,8 @@ struct Codes {
   uint16_t scale, minimum;
 };
 
+constexpr float kToInteger = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+
 // The group's codes if the format holds all 32 values exactly. The scales tried are the ones that
 // quantisers choose: the value of largest magnitude has the code of largest magnitude.
 bool encode(Format format, const float* w, Codes* out) {
@@ -50,8 +52,9 @@ bool encode(Format format, const float* w, Codes* out) {
   float least = format == Format::Q8 ? -127 : format == Format::Q4 ? -8 : 0;
   float most = format == Format::Q8 ? 127 : format == Format::Q4 ? 7 : 15;
   for (int i = 0; i < kGroup; ++i) {
-    float q = d == 0.0f ? 0.0f : std::nearbyint((w[i] - m) / d);
-    if (!(q >= least && q <= most) || std::fma(q, d, m) != w[i]) return false;
+    float q = d == 0.0f ? 0.0f : ((w[i] - m) / d + kToInteger) - kToInteger;
+    if (!(q >= least && q <= most)) return false;
+    if ((format == Format::Q4M ? std::fma(q, d, m) : q * d) != w[i]) return false;
     int bias = format == Format::Q8 ? 128 : format == Format::Q4 ? 8 : 0;
     out->code[i] = static_cast<uint8_t>(static_cast<int>(q) + bias);
   }
