@@ -12,6 +12,7 @@ from thalweg import __version__
 from thalweg.cli.chat import chat
 from thalweg.cli.exit_codes import ExitCode
 from thalweg.cli.generate import generate
+from thalweg.cli.inspect import inspect
 from thalweg.errors import ThalwegError
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.command()(generate)
 app.command()(chat)
+app.command()(inspect)
 
 
 def _print_version(wanted: bool) -> None:
