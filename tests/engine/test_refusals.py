@@ -111,6 +111,12 @@ def test_options_of_the_engine(tiny_llm_dir: Path, options: dict[str, Any], mess
         ([[1, "x"]], "token id 'x' in the prompt is not allowed: 0 to 511"),
         ([5] * 40, "the prompt has 40 tokens, and prompt and answer together may have 40"),
         ([5] * 41, "the prompt has 41 tokens, and prompt and answer together may have 40"),
+        ([[True]], "token id True in the prompt is not allowed: 0 to 511"),
+        (5, "5 is not allowed as a prompt: text, token ids, or what render returned"),
+        (None, "None is not allowed as a prompt: text, token ids, or what render returned"),
+        ([None], "None is not allowed as a prompt: text, token ids, or what render returned"),
+        ({"a": 1}, "{'a': 1} is not allowed as a prompt: text, token ids, or what render returned"),
+        ([b"x"], "b'x' is not allowed as a prompt: text, token ids, or what render returned"),
         ("\ud800", "'\\ud800' is not allowed: text without surrogates"),
     ],
     ids=str,
@@ -120,6 +126,40 @@ def test_prompts(llm: LLM, prompt: Any, message: str) -> None:
         llm.generate(prompt)
     assert str(caught.value) == message
     assert not llm.loaded.engine.has_work
+
+
+@pytest.mark.parametrize("params", [{"temperature": 0}, [{"temperature": 0}], [None], 5], ids=str)
+def test_what_is_no_sampling_params(llm: LLM, params: Any) -> None:
+    with pytest.raises(RequestError, match=r"is not allowed: SamplingParams"):
+        llm.generate(["the"], params)
+
+
+@pytest.mark.parametrize("messages", [{"role": "user", "content": "hi"}, None, 5, "hi"], ids=str)
+def test_what_is_no_conversation(llm: LLM, messages: Any) -> None:
+    with pytest.raises(RequestError, match=r"messages = .* is not allowed: a list of at least one"):
+        llm.chat(messages)
+
+
+@pytest.mark.parametrize("tools", [5, "abc", {"a": 1}], ids=str)
+def test_what_is_no_list_of_tools(llm: LLM, tools: Any) -> None:
+    with pytest.raises(RequestError, match=r"tools = .* is not allowed: a list of objects"):
+        llm.chat([{"role": "user", "content": "hi"}], tools=tools)
+
+
+def test_content_nested_deeper_than_python_goes(llm: LLM) -> None:
+    content: Any = "x"
+    for _ in range(5000):
+        content = [content]
+    with pytest.raises(RequestError, match="nested too deep"):
+        llm.chat([{"role": "user", "content": content}])
+
+
+@pytest.mark.parametrize("top_k", [513, 2**31, 2**63, 10**30])
+def test_a_top_k_larger_than_the_vocabulary_keeps_all(llm: LLM, top_k: int) -> None:
+    options: dict[str, Any] = {"max_tokens": 3, "seed": 1}
+    (all_of_it,) = llm.generate("the", SamplingParams(**options))
+    (output,) = llm.generate("the", SamplingParams(**options, top_k=top_k))
+    assert output.outputs[0].token_ids == all_of_it.outputs[0].token_ids
 
 
 def test_the_longest_prompt_that_fits_gives_one_token(llm: LLM) -> None:
@@ -146,7 +186,10 @@ def test_ids_that_the_model_does_not_have(llm: LLM, options: Any, message: str) 
 
 
 NUMBERS: dict[str, tuple[list[Any], str]] = {
-    "temperature": ([-0.1, 100.1, float("nan"), float("inf"), "1", None, True], "from 0 to 100"),
+    "temperature": (
+        [-0.1, 100.1, float("nan"), float("inf"), 10**400, "1", None, True],
+        "from 0 to 100",
+    ),
     "top_k": ([-1, 1.5, "2", True], "an integer >= 0"),
     "top_p": ([0, -0.5, 1.01, float("nan")], "above 0 and at most 1"),
     "min_p": ([-0.1, 1.1], "from 0 to 1"),
@@ -157,11 +200,13 @@ NUMBERS: dict[str, tuple[list[Any], str]] = {
     "n": ([0, 129, 1.0], "from 1 to 128"),
     "max_tokens": ([0, -1, 2.0], "an integer >= 1"),
     "min_tokens": ([-1, None], "an integer >= 0"),
-    "stop": ([[""], [1], ["a", ""]], "non-empty strings"),
-    "stop_token_ids": ([[-1], ["x"]], "integers >= 0"),
+    "stop": ([[""], [1], ["a", ""], 5, b"x", {"a": 1}], "non-empty strings"),
+    "stop_token_ids": ([[-1], ["x"], 5, "12"], "integers >= 0"),
+    "include_stop": ([None, 1, "yes"], "True or False"),
+    "ignore_eos": ([None, 0], "True or False"),
     "logprobs": ([-1, 101, 1.0], "from 0 to 100"),
     "prompt_logprobs": ([-1, 101], "from 0 to 100"),
-    "logit_bias": ([{-1: 0.0}, {"x": 1.0}], "token ids >= 0 as keys"),
+    "logit_bias": ([{-1: 0.0}, {"x": 1.0}, [1], "ab", 5], "token ids >= 0 as keys"),
 }
 
 
@@ -182,7 +227,7 @@ def end_of(name: str) -> str:
     return ", or None" if name in ("seed", "max_tokens", "logprobs", "prompt_logprobs") else ""
 
 
-@pytest.mark.parametrize("bias", [-100.5, 101, float("nan"), "1"])
+@pytest.mark.parametrize("bias", [-100.5, 101, float("nan"), 10**400, "1"])
 def test_a_bias_out_of_range(bias: Any) -> None:
     with pytest.raises(RequestError, match=r"logit_bias\[7\] = .*: a number from -100 to 100"):
         SamplingParams(logit_bias={7: bias})

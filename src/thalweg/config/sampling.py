@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Any
 
 from thalweg.errors import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+TOKEN_KEYS = "token ids >= 0 as keys"
 
 
 def _check(ok: bool, name: str, value: object, allowed: str) -> None:
     if not ok:
-        raise RequestError(f"{name} = {value!r} is not allowed: {allowed}")
+        raise RequestError(f"{name} = {value!r:.80} is not allowed: {allowed}")
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    # `math.isfinite` would fail for an integer that no float can hold.
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -inf < value < inf
 
 
 def _is_int(value: object) -> bool:
@@ -74,13 +78,24 @@ class SamplingParams:
     """The same for the prompt's tokens; 0 to 100."""
 
     def __post_init__(self) -> None:
-        set_ = object.__setattr__
-        set_(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()))
-        set_(self, "stop_token_ids", tuple(self.stop_token_ids or ()))
-        set_(self, "logit_bias", dict(self.logit_bias or {}))
+        self._copy_collections()
         self._check_numbers()
         self._check_counts()
         self._check_tokens()
+
+    def _copy_collections(self) -> None:
+        """None counts as empty."""
+        stop: Any = (self.stop,) if isinstance(self.stop, str) else self.stop
+        for name, given, allowed in (
+            ("stop", stop, "non-empty strings"),
+            ("stop_token_ids", self.stop_token_ids, "integers >= 0"),
+        ):
+            is_list = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
+            _check(given is None or is_list, name, given, allowed)
+            object.__setattr__(self, name, tuple(given or ()))
+        bias: Any = self.logit_bias
+        _check(bias is None or isinstance(bias, Mapping), "logit_bias", bias, TOKEN_KEYS)
+        object.__setattr__(self, "logit_bias", dict(bias or {}))
 
     def _check_numbers(self) -> None:
         for name, low, high in (
@@ -115,12 +130,16 @@ class SamplingParams:
         if self.n > 1 and self.temperature == 0:
             raise RequestError(f"n = {self.n} with temperature = 0 gives {self.n} equal answers")
 
+        for name in ("include_stop", "ignore_eos"):
+            value = getattr(self, name)
+            _check(isinstance(value, bool), name, value, "True or False")
+
     def _check_tokens(self) -> None:
         for text in self.stop:
             _check(isinstance(text, str) and text != "", "stop", text, "non-empty strings")
         for token in self.stop_token_ids:
             _check(_is_int(token) and token >= 0, "stop_token_ids", token, "integers >= 0")
         for token, bias in self.logit_bias.items():
-            _check(_is_int(token) and token >= 0, "logit_bias", token, "token ids >= 0 as keys")
+            _check(_is_int(token) and token >= 0, "logit_bias", token, TOKEN_KEYS)
             ok = _is_number(bias) and -100 <= bias <= 100
             _check(ok, f"logit_bias[{token}]", bias, "a number from -100 to 100")

@@ -36,7 +36,7 @@ def admit(
         raise RequestError("the prompt is empty: at least one token")
     last = limits.vocab_size - 1
     for token in prompt:
-        if not isinstance(token, int) or not 0 <= token <= last:
+        if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token <= last:
             raise RequestError(f"token id {token!r} in the prompt is not allowed: 0 to {last}")
     for name, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
         if bad := [token for token in ids if token > last]:

@@ -96,8 +96,9 @@ class LLM:
 
         `template_options` reach the template, for example `enable_thinking=False`.
         """
-        many = messages if messages and not isinstance(messages[0], Mapping) else [messages]
-        prompts = [self.render(each, tools=tools, **template_options) for each in many]  # type: ignore[arg-type]
+        given: Any = messages
+        many = given if _is_list(given) and given and _is_list(given[0]) else [given]
+        prompts = [self.render(each, tools=tools, **template_options) for each in many]
         return self.generate(prompts, sampling_params)
 
     def render(
@@ -135,6 +136,9 @@ class LLM:
         params = _as_params(sampling_params, len(prompts))
         admitted = []
         for prompt, each in zip(prompts, params, strict=True):
+            if not _is_prompt(prompt):
+                allowed = "text, token ids, or what render returned"
+                raise RequestError(f"{prompt!r:.80} is not allowed as a prompt: {allowed}")
             text, token_ids, hints = self._encode(prompt)
             request = admit(
                 str(next(self._ids)),
@@ -206,19 +210,35 @@ class _Admitted:
     """The prompt as text, if it was given as text."""
 
 
-def _as_prompts(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
-    match prompts:
-        case str() | ChatPrompt():
-            return [prompts]
-        case [int(), *_]:
-            return [prompts]  # type: ignore[list-item]
+def _is_list(value: object) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def _is_prompt(value: object) -> bool:
+    match value:
+        case str() | ChatPrompt() | [*_]:
+            return True
         case _:
-            return prompts  # type: ignore[return-value]
+            return False
+
+
+def _as_prompts(prompts: Any) -> Sequence[Prompt]:
+    match prompts:
+        case [int(), *_]:
+            return [prompts]
+        case [*many]:
+            return many
+        case _:
+            return [prompts]
 
 
 def _as_params(params: Params, num_prompts: int) -> Sequence[SamplingParams]:
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * num_prompts
-    if len(params) != num_prompts:
-        raise RequestError(f"{len(params)} sampling_params for {num_prompts} prompts")
-    return params
+    many = params if isinstance(params, Sequence) else [params]
+    if wrong := [each for each in many if not isinstance(each, SamplingParams)]:
+        allowed = "SamplingParams, or a list with one for each prompt"
+        raise RequestError(f"sampling_params = {wrong[0]!r:.80} is not allowed: {allowed}")
+    if len(many) != num_prompts:
+        raise RequestError(f"{len(many)} sampling_params for {num_prompts} prompts")
+    return many

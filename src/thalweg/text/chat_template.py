@@ -9,7 +9,7 @@ import jinja2
 from jinja2.exceptions import SecurityError
 
 from thalweg.errors import CheckpointError, RequestError
-from thalweg.text.messages import MessageForm, normalise_messages, plain_json
+from thalweg.text.messages import MessageForm, normalise_messages, plain_json, plain_tools
 from thalweg.text.special_tokens import read_json
 from thalweg.text.template_environment import template_environment
 
@@ -90,7 +90,7 @@ class ChatTemplate:
             "documents": None,
             **plain_json(options, "options"),
             "messages": self.normalise(messages),
-            "tools": _tools(tools),
+            "tools": plain_tools(tools) or None,
             "add_generation_prompt": add_generation_prompt,
         }
         return self._render(variables)
@@ -128,14 +128,6 @@ class ChatTemplate:
 
 def _probe(form: MessageForm, num_messages: int) -> dict[str, Any]:
     return {"messages": normalise_messages(_PROBE[:num_messages], form), "tools": None}
-
-
-def _tools(tools: Sequence[Mapping[str, Any]] | None) -> list[Any] | None:
-    plain = plain_json(list(tools or ()), "tools")
-    for i, tool in enumerate(plain):
-        if not isinstance(tool, dict):
-            raise RequestError(f"tools[{i}] = {tool!r:.80} is not allowed: an object")
-    return plain or None
 
 
 def _one_line(value: object) -> str:

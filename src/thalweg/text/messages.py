@@ -37,14 +37,32 @@ def normalise_messages(messages: Sequence[Mapping[str, Any]], form: MessageForm)
 
 def plain_json(value: Any, where: str) -> Any:
     """A copy made of dict, list, str, int, float, bool and None alone, as templates may see it."""
+    try:
+        return _plain(value, where)
+    except RecursionError:
+        raise RequestError(f"{where} is nested too deep") from None
+
+
+def plain_tools(tools: Any) -> list[Any]:
+    """A copy of the tools that go with a conversation; None is none of them."""
+    plain = plain_json(tools or [], "tools")
+    if not isinstance(plain, list):
+        raise RequestError(f"tools = {plain!r:.80} is not allowed: a list of objects")
+    for i, tool in enumerate(plain):
+        if not isinstance(tool, dict):
+            raise RequestError(f"tools[{i}] = {tool!r:.80} is not allowed: an object")
+    return plain
+
+
+def _plain(value: Any, where: str) -> Any:
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, str):
         return str.__str__(value)  # an enum's text rather than its name
     if isinstance(value, Mapping):
-        return {str(key): plain_json(item, f"{where}.{key}") for key, item in value.items()}
+        return {str(key): _plain(item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain_json(item, f"{where}[{i}]") for i, item in enumerate(value)]
+        return [_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
     raise RequestError(f"{where} is a {type(value).__name__}, which is not allowed: JSON values")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from thalweg.text.messages import plain_json
+from thalweg.text.messages import plain_json, plain_tools
 from thalweg.text.special_text import SpecialTextMarker
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def encode_chat(
     """
     given = {
         "messages": template.normalise(messages),
-        "tools": plain_json(list(tools or ()), "tools"),
+        "tools": plain_tools(tools),
         "options": plain_json(options, "options"),
     }
     marker = SpecialTextMarker(tokenizer, [given, template.source])

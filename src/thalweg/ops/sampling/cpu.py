@@ -28,7 +28,7 @@ def bind(problem: SamplingProblem) -> Sample:
             logits.data_ptr(),
             logits.stride(0),
             [draw.temperature for draw in draws],
-            [draw.top_k for draw in draws],
+            [min(draw.top_k, problem.vocab_size) for draw in draws],  # it takes int64
             [draw.top_p for draw in draws],
             [draw.min_p for draw in draws],
             [draw.key for draw in draws],
