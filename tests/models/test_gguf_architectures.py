@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import gguf
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from checkpoints import ARCHITECTURES, HYBRIDS, Variant, edit_config, make_checkpoint
-from gguf_files import convert, relative_error, write_gguf
+from checkpoints import (
+    ARCHITECTURES,
+    HYBRIDS,
+    Variant,
+    edit_config,
+    fuse_experts,
+    make_checkpoint,
+)
+from gguf_files import convert, relative_error, write_file, write_gguf
 from thalweg.batch import ForwardBatch, SequenceInput
 from thalweg.config import EngineConfig
 from thalweg.ids import NULL, SKIP
@@ -49,6 +58,7 @@ def make(path: Path, written_by: str, model_type: str, variant: Variant) -> Path
 def test_weights_facts_and_logits_are_those_of_the_original(
     tmp_path: Path, written_by: str, model_type: str, mtp: bool
 ) -> None:
+    """W1, W7: norms are undone once, with a head and without, and those of the head too."""
     file = make(tmp_path, written_by, model_type, Variant(mtp=mtp))
     opened, original = open_checkpoint(file), open_checkpoint(tmp_path / "hf")
     check_facts(opened, original)
@@ -107,3 +117,38 @@ def logits(checkpoint: Checkpoint) -> Tensor:
     batch = ForwardBatch.ragged([sequence], range(len(TOKENS)), block_size=16)
     with torch.inference_mode():
         return model.logits(model(batch, storage.layers))
+
+
+def test_older_layout_of_qwen3_next(tmp_path: Path) -> None:
+    """Before 2026 the converter left q, k, v and z in one matrix, as transformers has them."""
+    make_checkpoint(tmp_path / "hf", "qwen3_next")
+    tensors = fuse_experts(load_file(tmp_path / "hf" / "model.safetensors"))
+    write_gguf(tmp_path / "tiny.gguf", tmp_path / "hf")
+    reader = gguf.GGUFReader(tmp_path / "tiny.gguf")
+
+    def fill(writer: Any) -> None:
+        for name, field in reader.fields.items():
+            if not name.startswith("GGUF.") and name != "general.architecture":
+                kind, *inner = field.types
+                writer.add_key_value(name, field.contents(), kind, inner[0] if inner else None)
+        for tensor in reader.tensors:
+            layer, _, part = tensor.name.removeprefix("blk.").partition(".")
+            if part == "attn_qkv.weight":
+                fused = tensors[f"model.layers.{layer}.linear_attn.in_proj_qkvz.weight"]
+                writer.add_tensor(f"blk.{layer}.ssm_in.weight", fused.numpy())
+            elif part == "ffn_gate_exps.weight":
+                both = tensors[f"model.layers.{layer}.mlp.experts.gate_up_proj"]
+                writer.add_tensor(f"blk.{layer}.ffn_gate_up_exps.weight", both.numpy())
+            elif part not in ("attn_gate.weight", "ffn_up_exps.weight"):
+                writer.add_tensor(tensor.name, tensor.data)
+
+    opened = open_checkpoint(write_file(tmp_path / "older.gguf", "qwen3next", fill))
+    check_weights(opened, open_checkpoint(tmp_path / "hf"))
+
+
+def test_yarn(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path / "hf", "qwen3")
+    rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256}
+    edit_config(tmp_path / "hf", rope_parameters=rope | {"rope_theta": 10_000.0})
+    convert(tmp_path / "tiny.gguf", tmp_path / "hf")
+    check_facts(open_checkpoint(tmp_path / "tiny.gguf"), open_checkpoint(tmp_path / "hf"))

@@ -61,12 +61,14 @@ def test_errors_are_one_line_and_of_the_right_kind(
 def test_a_second_or_late_system_message_is_refused_in_the_templates_words(
     template: ChatTemplate,
 ) -> None:
+    """T3"""
     for messages in ([SYSTEM, SYSTEM, USER], [USER, SYSTEM], [SYSTEM, USER, SYSTEM]):
         with pytest.raises(RequestError, match=r"^System message must be at the beginning\.$"):
             template.render(messages)
 
 
 def test_developer_is_the_system_role(template: ChatTemplate) -> None:
+    """T3"""
     developer = {"role": "developer", "content": "be brief"}
     assert template.render([developer, USER]) == template.render([SYSTEM, USER])
 

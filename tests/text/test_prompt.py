@@ -170,6 +170,7 @@ def num_common(first: ChatPrompt, second: ChatPrompt) -> int:
 def test_three_turns_share_all_that_comes_before_the_generation_prompt(
     tokenizer: Tokenizer, template: ChatTemplate, options: dict[str, Any]
 ) -> None:
+    """T2"""
     messages = [SYSTEM]
     prompts = []
     for _ in range(3):
