@@ -110,6 +110,8 @@ BAD = {
     '{"prompt": "a", "logit_bias": [1]}': "logit_bias = [1]",
     '{"prompt": "a", "logit_bias": {"a": 1}}': "logit_bias",
     '{"prompt": "a", "logit_bias": {"600": 1}}': "token id 600",
+    f'{{"prompt": "a", "logit_bias": {{"{"9" * 5000}": 1}}}}': "logit_bias",
+    f'{{"prompt": "a", "temperature": 1{"0" * 400}}}': "temperature = 1000",
     '{"prompt": "a", "ignore_eos": 1}': "ignore_eos = 1",
     '{"prompt": "a", "n": 2, "temperature": 0}': "n = 2",
     '{"prompt": "a", "min_tokens": 7}': "min_tokens = 7",
@@ -163,7 +165,7 @@ def test_no_lines(cli: Cli, model: Path, tmp_path: Path) -> None:
 
 
 def test_input_from_a_pipe(cli: Cli, model: Path) -> None:
-    lines = '{"prompt": "a"}\n{"prompt": "b\\u2028c"}'
+    lines = '\ufeff{"prompt": "a"}\r\n{"prompt": "b\\u2028c"}'
     done = cli("generate", "-m", model, "--input", "-", "--output", "-", *FLAGS, stdin=lines)
     assert done.returncode == 0
     assert len(read(done.stdout)) == 2

@@ -20,9 +20,10 @@ _LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 def read_lines(path: str) -> list[tuple[int, str]]:
     """The lines that are not blank, with their numbers from 1; `-` is standard input."""
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8-sig")
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--input {path} cannot be read: {error}") from error
+    text = text.removeprefix("\ufeff")
     lines = [(i, line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not lines:
         raise UsageError(f"--input {path} has no lines")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ SAMPLING_FIELDS = tuple(SamplingParams.__dataclass_fields__)
 FIELDS = ("id", "prompt", "messages", "tools", *SAMPLING_FIELDS)
 _LISTS = ("stop", "stop_token_ids")
 _SWITCHES = ("include_stop", "ignore_eos")
+_TOKEN_ID = re.compile("[0-9]{1,10}")  # of its value `SamplingParams` and the model decide
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
         if name in _SWITCHES and not isinstance(value, bool):
             raise RequestError(f"{name} = {value!r:.80} is not allowed: true or false")
     if (bias := fields.get("logit_bias")) is not None:
-        if not isinstance(bias, dict) or not all(key.isdecimal() for key in bias):
+        if not isinstance(bias, dict) or not all(map(_TOKEN_ID.fullmatch, bias)):
             raise RequestError(f"logit_bias = {bias!r:.80} is not allowed: token ids and numbers")
         fields["logit_bias"] = {int(key): value for key, value in bias.items()}
     return fields
