@@ -68,8 +68,8 @@ void step(float* state, int64_t k_dim, const float* key, const float* query, con
   for (int i = 0; i < kVectors; ++i) store(out + i * W, o[i]);
 }
 
-INLINE void copy(float* to, int64_t to_stride, const float* from, int64_t from_stride,
-                 int64_t rows, int64_t width) {
+INLINE void copy(float* to, int64_t to_stride, const float* from, int64_t from_stride, int64_t rows,
+                 int64_t width) {
   for (int64_t r = 0; r < rows; ++r) {
     if (width == kSlice) {
       for (int i = 0; i < kVectors; ++i) {

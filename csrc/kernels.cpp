@@ -44,9 +44,8 @@ int64_t panel_cost(const PackedView& w, int64_t rows) {
 void run_linear(const Kernels& kernels, const LinearCall& call) {
   if (call.rows == 0) return;
   Split pieces = split(ceil_div(call.weight.n, kPanel), panel_cost(call.weight, call.rows));
-  parallel(pieces.num_pieces(), [&](int64_t piece) {
-    kernels.linear(call, pieces.begin(piece), pieces.end(piece));
-  });
+  parallel(pieces.num_pieces(),
+           [&](int64_t piece) { kernels.linear(call, pieces.begin(piece), pieces.end(piece)); });
 }
 
 void run_silu(const Kernels& kernels, const SiluCall& call, int64_t rows) {
@@ -88,8 +87,7 @@ Linear::Linear(std::shared_ptr<Packed> weight, Address bias)
       weight_(std::move(weight)),
       bias_(copy_of(bias, weight_->view().n)) {}
 
-void Linear::run(Address x, int64_t x_stride, int64_t rows, Address out,
-                 int64_t out_stride) const {
+void Linear::run(Address x, int64_t x_stride, int64_t rows, Address out, int64_t out_stride) const {
   run_linear(*kernels_, {weight_->view(), bias_.empty() ? nullptr : bias_.data(), floats(x),
                          x_stride, nullptr, rows, mutable_floats(out), out_stride});
 }
@@ -112,9 +110,8 @@ void Norm::run_all(NormCall& call, int64_t tokens) const {
   call.eps = eps_;
   call.width = static_cast<int64_t>(scale_.size());
   Split pieces = split(tokens * call.heads, call.width / 4 + 10);
-  parallel(pieces.num_pieces(), [&](int64_t piece) {
-    kernels_->norm(call, pieces.begin(piece), pieces.end(piece));
-  });
+  parallel(pieces.num_pieces(),
+           [&](int64_t piece) { kernels_->norm(call, pieces.begin(piece), pieces.end(piece)); });
 }
 
 void Norm::run(Address x, int64_t x_token, int64_t x_head, int64_t tokens, int64_t heads,
@@ -156,8 +153,16 @@ Rotary::Rotary(Address frequencies, int64_t half, float factor)
 
 void Rotary::run(Address x, int64_t x_token, int64_t x_head, int64_t tokens, int64_t heads,
                  int64_t head_dim, Address positions, Address out) const {
-  RotaryCall call{frequencies_.data(), static_cast<int64_t>(frequencies_.size()), heads, head_dim,
-                  factor_, ints(positions), floats(x), x_token, x_head, mutable_floats(out)};
+  RotaryCall call{frequencies_.data(),
+                  static_cast<int64_t>(frequencies_.size()),
+                  heads,
+                  head_dim,
+                  factor_,
+                  ints(positions),
+                  floats(x),
+                  x_token,
+                  x_head,
+                  mutable_floats(out)};
   Split pieces = split(tokens, call.half * 20 + heads * head_dim / 4);
   parallel(pieces.num_pieces(), [&](int64_t piece) {
     for (int64_t t = pieces.begin(piece); t < pieces.end(piece); ++t) kernels_->rotary(call, t);
@@ -170,13 +175,17 @@ Conv::Conv(Address weight, int64_t taps, int64_t channels)
       taps_(taps),
       channels_(channels) {}
 
-void Conv::run(Address x, int64_t x_stride, int64_t tokens, Address cu_seqlens,
-               Address load_slots, Address store_slots, int64_t num_seqs, Address pool,
-               Address out) const {
+void Conv::run(Address x, int64_t x_stride, int64_t tokens, Address cu_seqlens, Address load_slots,
+               Address store_slots, int64_t num_seqs, Address pool, Address out) const {
   if (tokens == 0) return;
-  ConvCall call{weight_.data(), taps_,     channels_,
+  ConvCall call{weight_.data(),
+                taps_,
+                channels_,
                 {ints(cu_seqlens), ints(load_slots), ints(store_slots), num_seqs},
-                floats(x),      x_stride,  mutable_floats(pool), mutable_floats(out)};
+                floats(x),
+                x_stride,
+                mutable_floats(pool),
+                mutable_floats(out)};
   constexpr int64_t kChunk = 256;  // channels
   int64_t chunks = ceil_div(channels_, kChunk);
   Split pieces = split(num_seqs * chunks, tokens / num_seqs * kChunk / 2 + 200);
@@ -194,11 +203,11 @@ Gates::Gates(Address A_log, Address dt_bias, int64_t heads)
   for (float& rate : rate_) rate = -rate;
 }
 
-void Gates::run(Address a, int64_t a_stride, Address b, int64_t b_stride, int64_t tokens,
-                Address g, Address beta) const {
-  GatesCall call{rate_.data(), dt_bias_.data(), static_cast<int64_t>(rate_.size()), floats(a),
-                 floats(b),    a_stride,        b_stride, mutable_floats(g),
-                 mutable_floats(beta)};
+void Gates::run(Address a, int64_t a_stride, Address b, int64_t b_stride, int64_t tokens, Address g,
+                Address beta) const {
+  GatesCall call{rate_.data(), dt_bias_.data(),   static_cast<int64_t>(rate_.size()),
+                 floats(a),    floats(b),         a_stride,
+                 b_stride,     mutable_floats(g), mutable_floats(beta)};
   Split pieces = split(tokens, call.heads * 8);
   parallel(pieces.num_pieces(), [&](int64_t piece) {
     for (int64_t t = pieces.begin(piece); t < pieces.end(piece); ++t) kernels_->gates(call, t);
@@ -212,9 +221,9 @@ Delta::Delta(int64_t num_k_heads, int64_t num_v_heads, int64_t k_dim, int64_t v_
 }
 
 void Delta::run(Address q, int64_t q_token, int64_t q_head, Address k, int64_t k_token,
-                int64_t k_head, Address v, int64_t v_token, int64_t v_head, Address g,
-                Address beta, Address cu_seqlens, Address load_slots, Address store_slots,
-                int64_t num_seqs, Address pool, Address out) const {
+                int64_t k_head, Address v, int64_t v_token, int64_t v_head, Address g, Address beta,
+                Address cu_seqlens, Address load_slots, Address store_slots, int64_t num_seqs,
+                Address pool, Address out) const {
   DeltaCall call = call_;
   call.seqs = {ints(cu_seqlens), ints(load_slots), ints(store_slots), num_seqs};
   call.q = floats(q), call.q_token = q_token, call.q_head = q_head;
@@ -232,8 +241,8 @@ void Delta::run(Address q, int64_t q_token, int64_t q_head, Address k, int64_t k
   });
 }
 
-Attention::Attention(int64_t num_heads, int64_t num_kv_heads, int64_t head_dim,
-                     int64_t block_size, float scale)
+Attention::Attention(int64_t num_heads, int64_t num_kv_heads, int64_t head_dim, int64_t block_size,
+                     float scale)
     : kernels_(&current_kernels()), call_{} {
   call_.num_heads = num_heads, call_.num_kv_heads = num_kv_heads;
   call_.head_dim = head_dim, call_.block_size = block_size, call_.scale = scale;
@@ -287,7 +296,7 @@ void Attention::run(Address q, int64_t q_token, int64_t q_head, Address gate, in
     int32_t bos = ints(cu_seqlens)[i], eos = ints(cu_seqlens)[i + 1];
     if (ints(seq_lens)[i] == 0) {  // padding
       int64_t row = call.num_heads * call.head_dim;
-      std::memset(call.out + bos * row, 0, (eos - bos) * row * sizeof(float));
+      std::fill(call.out + bos * row, call.out + eos * row, 0.0f);
       continue;
     }
     longest = std::max<int64_t>(longest, ints(seq_lens)[i]);
@@ -366,12 +375,11 @@ void MoE::run(Address x, int64_t x_stride, int64_t rows, Address out) const {
   auto room = [](int64_t n) { return std::unique_ptr<float[]>(new float[n]); };
 
   auto logits = room(chosen > rows * num_experts ? chosen : rows * num_experts);
-  run_linear(*kernels_, {router_->view(), nullptr, floats(x), x_stride, nullptr, rows,
-                         logits.get(), num_experts});
+  run_linear(*kernels_, {router_->view(), nullptr, floats(x), x_stride, nullptr, rows, logits.get(),
+                         num_experts});
   std::vector<int32_t> experts(chosen), places(chosen), tokens(chosen);
   std::vector<float> weights(chosen);
-  RouterCall router{num_experts, top_k_, normalise_, logits.get(), experts.data(),
-                    weights.data()};
+  RouterCall router{num_experts, top_k_, normalise_, logits.get(), experts.data(), weights.data()};
   Split by_row = split(rows, num_experts * top_k_ * 2);
   parallel(by_row.num_pieces(), [&](int64_t piece) {
     for (int64_t i = by_row.begin(piece); i < by_row.end(piece); ++i) kernels_->route(router, i);
@@ -399,8 +407,13 @@ void MoE::run(Address x, int64_t x_stride, int64_t rows, Address out) const {
       int64_t n = starts[e + 1] - starts[e];
       if (n == 0) continue;
       PackedView w = matrices[e]->view();
-      LinearCall call{w, nullptr, gathered ? from : from + starts[e] * from_stride, from_stride,
-                      gathered ? tokens.data() + starts[e] : nullptr, n, to + starts[e] * w.n,
+      LinearCall call{w,
+                      nullptr,
+                      gathered ? from : from + starts[e] * from_stride,
+                      from_stride,
+                      gathered ? tokens.data() + starts[e] : nullptr,
+                      n,
+                      to + starts[e] * w.n,
                       w.n};
       Split pieces = split(ceil_div(w.n, kPanel), panel_cost(w, n));
       for (int64_t i = 0; i < pieces.num_pieces(); ++i) {
@@ -415,8 +428,8 @@ void MoE::run(Address x, int64_t x_stride, int64_t rows, Address out) const {
   run_silu(*kernels_, {width, gate_up.get(), 2 * width, act.get()}, chosen);
   run_experts(down_, act.get(), width, false, y.get());
 
-  CombineCall combine{hidden, top_k_, y.get(), places.data(), weights.data(), nullptr, nullptr,
-                      mutable_floats(out)};
+  CombineCall combine{hidden,         top_k_,  y.get(), places.data(),
+                      weights.data(), nullptr, nullptr, mutable_floats(out)};
   std::unique_ptr<float[]> shared, shared_gate;
   if (shared_down_) {
     int64_t inner = shared_down_->view().k;

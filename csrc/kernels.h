@@ -106,9 +106,9 @@ class Delta {
  public:
   Delta(int64_t num_k_heads, int64_t num_v_heads, int64_t k_dim, int64_t v_dim, float scale);
   void run(Address q, int64_t q_token, int64_t q_head, Address k, int64_t k_token, int64_t k_head,
-           Address v, int64_t v_token, int64_t v_head, Address g, Address beta,
-           Address cu_seqlens, Address load_slots, Address store_slots, int64_t num_seqs,
-           Address pool, Address out) const;
+           Address v, int64_t v_token, int64_t v_head, Address g, Address beta, Address cu_seqlens,
+           Address load_slots, Address store_slots, int64_t num_seqs, Address pool,
+           Address out) const;
 
  private:
   const Kernels* kernels_;
@@ -120,13 +120,13 @@ class Attention {
   Attention(int64_t num_heads, int64_t num_kv_heads, int64_t head_dim, int64_t block_size,
             float scale);
   // Writes k and v [tokens, num_kv_heads, head_dim] where slot_mapping says.
-  void write(Address k, int64_t k_token, int64_t k_head, Address v, int64_t v_token,
-             int64_t v_head, Address slot_mapping, int64_t tokens, Address k_cache,
-             Address v_cache, bool bf16_cache) const;
+  void write(Address k, int64_t k_token, int64_t k_head, Address v, int64_t v_token, int64_t v_head,
+             Address slot_mapping, int64_t tokens, Address k_cache, Address v_cache,
+             bool bf16_cache) const;
   void run(Address q, int64_t q_token, int64_t q_head, Address gate, int64_t gate_token,
-           int64_t gate_head, Address k_cache, Address v_cache, bool bf16_cache,
-           Address cu_seqlens, Address seq_lens, Address positions, int64_t num_seqs,
-           Address block_table, int64_t table_stride, Address out) const;
+           int64_t gate_head, Address k_cache, Address v_cache, bool bf16_cache, Address cu_seqlens,
+           Address seq_lens, Address positions, int64_t num_seqs, Address block_table,
+           int64_t table_stride, Address out) const;
 
  private:
   void run_tiles(const AttentionCall& call, const std::vector<AttentionItem>& items) const;
@@ -158,8 +158,7 @@ class Sampler {
   // One token for each row of logits, `stride` apart.
   std::vector<int64_t> run(Address logits, int64_t stride, const std::vector<double>& temperature,
                            const std::vector<int64_t>& top_k, const std::vector<float>& top_p,
-                           const std::vector<float>& min_p,
-                           const std::vector<uint64_t>& key) const;
+                           const std::vector<float>& min_p, const std::vector<uint64_t>& key) const;
   void run_logprobs(Address logits, int64_t stride, int64_t rows, Address out) const;
 
  private:

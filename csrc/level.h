@@ -38,15 +38,15 @@ struct NormCall {
   const float* scale;  // [width]
   float eps;
   int64_t width;
-  int64_t heads;               // rows are [tokens, heads]
-  const float* x;              // strides of tokens and heads
+  int64_t heads;   // rows are [tokens, heads]
+  const float* x;  // strides of tokens and heads
   int64_t x_token, x_head;
-  const float* z;              // gate, or null
+  const float* z;  // gate, or null
   int64_t z_token, z_head;
-  const float* residual;       // [tokens, width], or null
+  const float* residual;  // [tokens, width], or null
   int64_t residual_token;
-  float* sum;                  // [tokens, width]: x + residual
-  float* out;                  // [tokens, heads, width]
+  float* sum;  // [tokens, width]: x + residual
+  float* out;  // [tokens, heads, width]
 };
 
 struct SiluCall {
@@ -67,9 +67,9 @@ struct RotaryCall {
 };
 
 struct Sequences {
-  const int32_t* cu_seqlens;  // [num_seqs + 1]
-  const int32_t* load_slots;  // [num_seqs]
-  const int32_t* store_slots; // [tokens]
+  const int32_t* cu_seqlens;   // [num_seqs + 1]
+  const int32_t* load_slots;   // [num_seqs]
+  const int32_t* store_slots;  // [tokens]
   int64_t num_seqs;
 };
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int kHalf = 16;  // columns that fit the registers together with 6 rows
 constexpr int kHalfVectors = kHalf / W;
 constexpr int kMostRows = 6;
-constexpr int64_t kFewRows = 12;   // up to here widening in registers is faster
+constexpr int64_t kFewRows = 12;  // up to here widening in registers is faster
 constexpr int64_t kAhead = 1536;  // bytes to ask the memory for before they are needed
 
 // Bytes of `k` inputs (a multiple of 32 for grouped formats) of one panel.
@@ -61,8 +61,8 @@ struct CodeRow {
   }
   INLINE void spread(const CodeRow& row, int half, vf* out) {
     __m256i zeros = _mm256_setzero_si256(), top = _mm256_set1_epi16(0x4300);
-    __m256i words = half ? _mm256_unpackhi_epi8(zeros, row.codes)
-                         : _mm256_unpacklo_epi8(zeros, row.codes);
+    __m256i words =
+        half ? _mm256_unpackhi_epi8(zeros, row.codes) : _mm256_unpacklo_epi8(zeros, row.codes);
     out[0] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(words, top));
     out[1] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(words, top));
   }
@@ -288,8 +288,8 @@ void few(const LinearCall& c, int64_t panel) {
 }
 
 // One half panel's sums of a segment into the rows' outputs.
-INLINE void add_sums(const LinearCall& c, int64_t row, int64_t m, int64_t column,
-                     const float* sums, bool first, bool last) {
+INLINE void add_sums(const LinearCall& c, int64_t row, int64_t m, int64_t column, const float* sums,
+                     bool first, bool last) {
   int64_t columns = least(kHalf, c.weight.n - column);
   const float* bias = last && c.bias ? c.bias + column : nullptr;
   for (int64_t i = 0; i < m; ++i, sums += kHalf) {

@@ -28,8 +28,8 @@ NB_MODULE(_kernels, m) {
       .def("__init__",
            [](Packed* self, Address values, int32_t source, int64_t n, int64_t k) {
              nb::gil_scoped_release unlocked;
-             new (self) Packed(reinterpret_cast<const void*>(values),
-                               static_cast<Source>(source), n, k);
+             new (self)
+                 Packed(reinterpret_cast<const void*>(values), static_cast<Source>(source), n, k);
            })
       .def_prop_ro("format", &Packed::format_name)
       .def_prop_ro("nbytes", &Packed::nbytes);

@@ -130,8 +130,8 @@ void put_column(Format format, uint8_t* panel, int64_t c, const float* w, int64_
     case Format::BF16:
     case Format::F16:
       for (int64_t i = 0; i < k; ++i) {
-        uint16_t h = format == Format::F16 ? float_to_f16(w[i])
-                                           : static_cast<uint16_t>(bits_of(w[i]) >> 16);
+        uint16_t h =
+            format == Format::F16 ? float_to_f16(w[i]) : static_cast<uint16_t>(bits_of(w[i]) >> 16);
         std::memcpy(panel + (i * kPanel + half_place(format, c)) * 2, &h, 2);
       }
       return;
@@ -266,10 +266,9 @@ void Packed::row(int64_t i, float* out) const {
         float m = format_ == Format::Q4M ? f16_to_float(half(panel + 64 + c * 2)) : 0.0f;
         const uint8_t* codes = panel + codes_offset(format_);
         for (int j = 0; j < kGroup; ++j) {
-          int q = format_ == Format::Q8
-                      ? codes[j * 32 + byte_place(c)] - 128
-                      : (codes[j / 2 * 32 + byte_place(c)] >> (j % 2 * 4) & 15) -
-                            (format_ == Format::Q4 ? 8 : 0);
+          int q = format_ == Format::Q8 ? codes[j * 32 + byte_place(c)] - 128
+                                        : (codes[j / 2 * 32 + byte_place(c)] >> (j % 2 * 4) & 15) -
+                                              (format_ == Format::Q4 ? 8 : 0);
           out[g + j] = std::fma(static_cast<float>(q), d, m);
         }
       }

@@ -21,8 +21,7 @@ template <class F>
 void parallel(int64_t num_pieces, F&& body) {
   using Body = std::remove_reference_t<F>;
   run_pieces(
-      num_pieces,
-      [](void* context, int64_t piece) { (*static_cast<Body*>(context))(piece); },
+      num_pieces, [](void* context, int64_t piece) { (*static_cast<Body*>(context))(piece); },
       const_cast<void*>(static_cast<const void*>(&body)));
 }
 

@@ -77,9 +77,7 @@ INLINE vf to_float(vi x) { return __builtin_convertvector(x, vf); }
 
 // bf16 is the high half of a float.
 INLINE vf widen_bf16(vh x) { return (vf)(__builtin_convertvector(x, vu) << 16); }
-INLINE vf load_bf16(const uint16_t* p) {
-  return widen_bf16(*reinterpret_cast<const vh_any*>(p));
-}
+INLINE vf load_bf16(const uint16_t* p) { return widen_bf16(*reinterpret_cast<const vh_any*>(p)); }
 INLINE uint16_t to_bf16(float x) {  // to nearest, ties to even; a NaN stays one
   uint32_t u;
   std::memcpy(&u, &x, 4);
@@ -96,7 +94,7 @@ INLINE vf load_f16(const uint16_t* p) {
   vu h = __builtin_convertvector(*reinterpret_cast<const vh_any*>(p), vu);
   vu sign = (h & 0x8000) << 16;
   vu body = (h & 0x7fff) << 13;
-  vf magnitude = (vf)(body) * splat(0x1p112f);  // exact, subnormals too; inf and NaN apart
+  vf magnitude = (vf)(body)*splat(0x1p112f);  // exact, subnormals too; inf and NaN apart
   vu special = (vu)((vi)(h & 0x7c00) == 0x7c00);
   vu bits = (special & (body | 0x7f800000)) | (~special & (vu)magnitude);
   return (vf)(bits | sign);
