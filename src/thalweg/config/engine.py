@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 DTYPES = ("float32", "float64", "bfloat16")
 DEVICES = ("cpu",)
 KERNELS = ("auto", "cpu", "onednn", "torch", "reference")
+MAX_THREADS = 1024
+"""More than systems lightly give to one process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,9 @@ class EngineConfig:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigError(f"{name} = {value!r} is not allowed: an integer >= {least}")
+        if self.threads is not None and self.threads > MAX_THREADS:
+            allowed = f"an integer from 1 to {MAX_THREADS}"
+            raise ConfigError(f"threads = {self.threads} is not allowed: {allowed}")
         if not isinstance(self.prefix_cache, bool):
             raise ConfigError(f"prefix_cache = {self.prefix_cache!r} is not allowed: True or False")
 
@@ -79,8 +84,9 @@ def engine_config(environ: Mapping[str, str] | None = None, /, **options: Any) -
     if "kernels" not in options and (kernels := environ.get("THALWEG_KERNELS")):
         options["kernels"] = kernels
     if "threads" not in options and (threads := environ.get("THALWEG_THREADS")):
-        if not threads.isdecimal():
-            raise ConfigError(f"THALWEG_THREADS = {threads!r} is not allowed: an integer >= 1")
+        if not threads.isdecimal() or len(threads) > len(str(MAX_THREADS)):
+            allowed = f"an integer from 1 to {MAX_THREADS}"
+            raise ConfigError(f"THALWEG_THREADS = {threads!r:.80} is not allowed: {allowed}")
         options["threads"] = int(threads)
     return replace(EngineConfig(), **options)
 
