@@ -12,7 +12,8 @@ import pytest
 
 import thalweg
 
-ROOT = Path(thalweg.__path__[0])
+assert thalweg.__file__ is not None
+ROOT = Path(thalweg.__file__).parent  # `__path__` of an editable install begins elsewhere
 PACKAGE = "thalweg"
 ALLOWED = {
     "ids": "",
