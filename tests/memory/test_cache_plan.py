@@ -46,6 +46,7 @@ def test_a_plan_keeps_to_its_memory_or_says_how_much_is_enough(
     assert 1 <= p.max_num_seqs <= num_seqs and p.num_slots > p.max_num_seqs
     assert 1 <= p.max_model_len <= min(length, (p.num_blocks - 1) * 4)
     assert p.num_blocks - 1 <= p.max_num_seqs * -(-length // 4), "no more than can be filled"
+    assert p.num_slots <= 2 * p.max_num_seqs + p.num_blocks, "ids cost memory too"
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -62,6 +63,12 @@ def test_more_sequences_than_fit_are_clamped() -> None:
     """cases.md M1"""
     p = plan(specs(4, 100), 10_000, num_seqs=1024)
     assert p.max_num_seqs == 10_000 // 2 // 400 - 1
+
+
+def test_sequences_that_could_have_no_block_are_not_planned() -> None:
+    """Without states nothing else would bound them, nor the ids of their slots."""
+    p = plan(specs(4, 0), 10 * 64, num_seqs=10**9)
+    assert (p.num_blocks, p.max_num_seqs, p.num_slots) == (10, 9, 28)
 
 
 def test_a_context_that_was_asked_for_fits_or_is_refused() -> None:

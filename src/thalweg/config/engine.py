@@ -65,8 +65,8 @@ class EngineConfig:
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigError(f"{name} = {value!r} is not allowed: an integer >= {least}")
         if self.threads is not None and self.threads > MAX_THREADS:
-            allowed = f"an integer from 1 to {MAX_THREADS}"
-            raise ConfigError(f"threads = {self.threads} is not allowed: {allowed}")
+            most = f"an integer from 1 to {MAX_THREADS}"
+            raise ConfigError(f"threads = {self.threads} is not allowed: {most}")
         if not isinstance(self.prefix_cache, bool):
             raise ConfigError(f"prefix_cache = {self.prefix_cache!r} is not allowed: True or False")
 

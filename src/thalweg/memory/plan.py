@@ -51,9 +51,11 @@ def plan_caches(
     num_slots = 2 * max_num_seqs + num_blocks
     if slot_nbytes:
         num_slots = min(num_slots, slots_budget // slot_nbytes)
-    slots_nbytes = slot_nbytes * num_slots
     if block_nbytes:
-        num_blocks = min(num_blocks, (config.cache_memory - slots_nbytes) // block_nbytes)
+        blocks_budget = config.cache_memory - slot_nbytes * num_slots
+        num_blocks = min(num_blocks, blocks_budget // block_nbytes)
+    max_num_seqs = min(max_num_seqs, num_blocks - 1)  # each needs a block of its own
+    num_slots = min(num_slots, 2 * max_num_seqs + num_blocks)
     capacity = (num_blocks - 1) * config.block_size
     if max_num_seqs < 1 or capacity < 1:
         least = 2 * (block_nbytes + 2 * slot_nbytes)
@@ -68,5 +70,5 @@ def plan_caches(
         num_slots,
         max_num_seqs,
         min(max_model_len, capacity),
-        num_blocks * block_nbytes + slots_nbytes,
+        num_blocks * block_nbytes + num_slots * slot_nbytes,
     )
