@@ -209,7 +209,7 @@ def test_linear_scaling(tmp_path: Path, kind: Any, wanted: RopeConfig) -> None:
     ("name", "kind", "message"),
     [
         ("output_norm.weight", "Q3_K", "output_norm.weight has type Q3_K, which is not supported"),
-        ("rope_freqs.weight", "F32", "rope_freqs.weight (llama3 rope scaling) is not supported"),
+        ("rope_freqs.weight", "F32", "rope_freqs.weight has shape [1, 256] and type F32: [8] of"),
         ("blk.0.attn_q.bias", "F32", "1 unknown: blk.0.attn_q.bias"),
     ],
 )

@@ -20,6 +20,7 @@ from checkpoints import (
 from gguf_files import convert, relative_error, write_file, write_gguf
 from thalweg.batch import ForwardBatch, SequenceInput
 from thalweg.config import EngineConfig
+from thalweg.errors import CheckpointError
 from thalweg.ids import NULL, SKIP
 from thalweg.memory.storage import CacheStorage
 from thalweg.models.build import build_model
@@ -152,3 +153,28 @@ def test_yarn(tmp_path: Path) -> None:
     edit_config(tmp_path / "hf", rope_parameters=rope | {"rope_theta": 10_000.0})
     convert(tmp_path / "tiny.gguf", tmp_path / "hf")
     check_facts(open_checkpoint(tmp_path / "tiny.gguf"), open_checkpoint(tmp_path / "hf"))
+
+
+@pytest.mark.parametrize("factor", [8.0, 32.0])
+def test_llama3_scaling(tmp_path: Path, factor: float) -> None:
+    make_checkpoint(tmp_path / "hf", "llama")
+    rope = {"rope_type": "llama3", "rope_theta": 500_000.0, "factor": factor}
+    rope |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    rope |= {"original_max_position_embeddings": 8192}
+    edit_config(tmp_path / "hf", rope_parameters=rope)
+    convert(tmp_path / "tiny.gguf", tmp_path / "hf")
+    opened, original = open_checkpoint(tmp_path / "tiny.gguf"), open_checkpoint(tmp_path / "hf")
+    check_facts(opened, original)
+    check_weights(opened, original)
+    assert "read as llama3 scaling" in opened.report.text()
+
+
+def test_other_llama3_scaling_is_refused(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path / "hf", "llama")
+    rope = {"rope_type": "llama3", "rope_theta": 500_000.0, "factor": 8.0}
+    rope |= {"low_freq_factor": 1.0, "high_freq_factor": 2.0}
+    rope |= {"original_max_position_embeddings": 8192}
+    edit_config(tmp_path / "hf", rope_parameters=rope)
+    convert(tmp_path / "tiny.gguf", tmp_path / "hf")
+    with pytest.raises(CheckpointError, match="only Llama 3's rope scaling"):
+        open_checkpoint(tmp_path / "tiny.gguf")

@@ -159,6 +159,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("qwen3_5", {"linear_num_value_heads": 3}, "a multiple of linear_num_key_heads = 2"),
     ("qwen3_5", {"rope_parameters": {"partial_rotary_factor": 0.1}}, "3 of 32"),
     ("qwen3_5_moe", {"norm_topk_prob": False}, "norm_topk_prob = false"),
+    ("qwen3_moe", {"num_experts": 1 << 40, "num_local_experts": None}, "at most 16384"),
+    ("qwen3_5", {"num_hidden_layers": 1 << 40}, "num_hidden_layers = 1099511627776"),
+    ("qwen3_5", {"mtp_num_hidden_layers": 1 << 30}, "mtp_num_hidden_layers = 1073741824"),
     ("qwen3_5_moe", {"mlp_only_layers": [0]}, "mlp_only_layers = [0]"),
     ("qwen3_5_moe", {"decoder_sparse_step": 2}, "decoder_sparse_step = 2"),
 ]

@@ -18,7 +18,7 @@ from thalweg.models.hf_fields import Fields
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from thalweg.models.source import TensorInfo
+    from thalweg.models.source import StoredTensor
 
 END_IDS = ("eos", "eot", "eom")
 SOFTMAX = 1
@@ -43,11 +43,11 @@ class GGUFFacts:
     own: Fields
     """The keys under the architecture's name, without it."""
     metadata: Mapping[str, Any]
-    tensors: Mapping[str, TensorInfo]
+    tensors: Mapping[str, StoredTensor]
 
 
 def gguf_facts(
-    architecture: str, metadata: Mapping[str, Any], tensors: Mapping[str, TensorInfo]
+    architecture: str, metadata: Mapping[str, Any], tensors: Mapping[str, StoredTensor]
 ) -> GGUFFacts:
     return GGUFFacts(_section(metadata, f"{architecture}."), metadata, tensors)
 
@@ -114,7 +114,7 @@ def assemble(
     eps = own.number("attention.layer_norm_rms_epsilon")
     config = ModelConfig(
         model_type=model_type,
-        vocab_size=own.integer("vocab_size", embedding.shape[0] if embedding else None),
+        vocab_size=own.integer("vocab_size", embedding.info.shape[0] if embedding else None),
         hidden_size=own.integer("embedding_length"),
         layers=layers,
         norm=NormConfig(eps, zero_centered=zero_centered_norm),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Self
 
 from thalweg.config.model import AttentionConfig, LayerConfig, MLPConfig, ModelConfig
-from thalweg.errors import CheckpointError
 from thalweg.models.gguf_facts import (
     GGUFFacts,
     assemble,
     read_num_layers,
     read_whole_head_attention,
 )
+from thalweg.models.gguf_llama3 import FACTORS, read_llama3
 from thalweg.models.gguf_names import PLAIN_LAYER, StoredNames
 from thalweg.models.weight_map import Recipe
 
@@ -22,15 +22,13 @@ if TYPE_CHECKING:
 
 
 def describe_gguf_llama(facts: GGUFFacts) -> ModelConfig:
-    if "rope_freqs.weight" in facts.tensors:
-        raise CheckpointError(
-            "GGUF tensor rope_freqs.weight (llama3 rope scaling) is not supported: "
-            "use the Hugging Face checkpoint"
-        )
     for name in ("expert_count", "attention.sliding_window"):
         facts.own.only(name, 0)
     mlp = MLPConfig(facts.own.integer("feed_forward_length"))
-    layer = LayerConfig(read_whole_head_attention(facts), mlp)
+    attention = read_whole_head_attention(facts)
+    if FACTORS in facts.tensors:
+        attention = replace(attention, rope=read_llama3(facts.tensors[FACTORS], attention.rope))
+    layer = LayerConfig(attention, mlp)
     return assemble(facts, "llama", (layer,) * read_num_layers(facts))
 
 
@@ -56,7 +54,7 @@ class LlamaWeights:
         return (Recipe(plain.sources, rows, change="rotary halves un-interleaved"),)
 
     def skip_reason(self, name: str) -> str | None:
-        return None
+        return "rope factors: read as llama3 scaling" if name == FACTORS else None
 
 
 @cache

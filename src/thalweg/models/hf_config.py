@@ -47,6 +47,14 @@ ABOUT_OTHER_THINGS = frozenset(
 )
 """Not worth a word when unread: training, defaults of a saved config, what transformers ignores."""
 
+LIMITS = {
+    "num_hidden_layers": 1 << 12,
+    "mtp_num_hidden_layers": 1 << 12,
+    "num_experts": 1 << 14,
+    "num_local_experts": 1 << 14,
+}
+"""A plan is made of so many parts before the tensors can contradict a damaged file."""
+
 
 @dataclass(frozen=True, slots=True)
 class HFConfig:
@@ -73,6 +81,8 @@ def read_hf_config(directory: Path) -> HFConfig:
     for fields in (outer, text):
         _refuse_quantization(fields)
     _refuse_other_heads(outer)
+    for name, most in LIMITS.items():
+        text.at_most(name, most)
     outer_type = outer.string("model_type")
     # The class around a vision model ties by its own flag and does not look inside.
     tie = outer.flag("tie_word_embeddings", default=text.flag("tie_word_embeddings", default=False))

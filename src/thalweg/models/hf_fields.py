@@ -100,6 +100,12 @@ class Fields:
         if name in self._values and self.get(name) not in allowed:
             raise self.error(name, "only " + " or ".join(json.dumps(v) for v in allowed))
 
+    def at_most(self, name: str, most: int) -> None:
+        """Refuses larger integers; does not count as reading the field."""
+        value = self._values.get(name)
+        if isinstance(value, int) and value > most:
+            raise self.error(name, f"at most {most}")
+
     def error(self, name: str, allowed: str) -> CheckpointError:
         if name not in self._values:
             return CheckpointError(f"{self._where} lacks {name}: {allowed}")

@@ -116,7 +116,7 @@ def _open_gguf(path: Path) -> Checkpoint:
     architecture = gguf_architecture(name)
     source = MappedSource(header.tensors)
     entries = source.entries()
-    config = architecture.describe(gguf_facts(str(name), header.metadata, entries))
+    config = architecture.describe(gguf_facts(str(name), header.metadata, header.tensors))
     plan = ModelPlan.of(config)
     binding = bind(plan, architecture.weight_map(config), entries=entries)
     num_quantized = sum(info.dtype_name in QUANTIZED for info in binding.used.values())
