@@ -116,6 +116,7 @@ BAD = {
     '{"prompt": "a", "n": 2, "temperature": 0}': "n = 2",
     '{"prompt": "a", "min_tokens": 7}': "min_tokens = 7",
     '{"messages": []}': "messages = []",
+    '{"messages": null}': "messages = None",
     '{"messages": [{"role": "user"}]}': "no content",
     '{"messages": [{"role": "user", "content": "a"}], "tools": 5}': "tools = 5",
     '{"messages": [{"role": "king", "content": "a"}]}': "king",

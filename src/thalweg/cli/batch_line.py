@@ -54,6 +54,8 @@ def parse_line(fields: Mapping[str, Any], defaults: Mapping[str, Any]) -> BatchL
     prompt, tools = fields.get("prompt"), fields.get("tools")
     if "prompt" in fields and not isinstance(prompt, (str, list)):
         raise RequestError(f"prompt = {prompt!r:.80} is not allowed: text or a list of token ids")
+    if "messages" in fields and fields["messages"] is None:
+        raise RequestError("messages = None is not allowed: a list of at least one")
     if tools is not None and not isinstance(tools, list):
         raise RequestError(f"tools = {tools!r:.80} is not allowed: a list of objects")
     own = {name: fields[name] for name in fields if name in SAMPLING_FIELDS}
