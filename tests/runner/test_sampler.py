@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import obvious
 from thalweg.config import SamplingParams
+from thalweg.errors import CheckpointError
 from thalweg.ops.registry import KernelSelector
 from thalweg.ops.sampling import draw_key
 from thalweg.runner.penalties import edit_logits
@@ -72,6 +73,15 @@ def sample(
 def row(params: SamplingParams, *, answer: Sequence[int] = (), **options: Any) -> SamplingRow:
     r = request(params, **options)
     return SamplingRow(r, 0, 0, [*r.prompt, *answer])
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_logits_that_are_no_numbers_are_an_error(value: float) -> None:
+    """No kernel is asked to sort them."""
+    logits = random_logits(2, 0)
+    logits[1, 7] = value
+    with pytest.raises(CheckpointError, match=f"the largest logit is {value}"):
+        sample(logits, [row(SamplingParams(top_k=5))])
 
 
 @settings(max_examples=400, deadline=None)

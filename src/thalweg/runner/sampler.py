@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from thalweg.errors import CheckpointError
 from thalweg.ops import sampling
 from thalweg.ops.sampling import Draw, draw_key
 from thalweg.runner.penalties import edit_logits
@@ -42,12 +44,16 @@ class Sampler:
 
     @torch.inference_mode()
     def __call__(self, source: LogitsSource, plan: StepPlan) -> StepResult:
-        """Draw the plan's `sampling` rows and score its `scoring` rows, a few rows at a time."""
+        """Draw the plan's `sampling` rows and score its `scoring` rows, a few rows at a time.
+
+        Raises `CheckpointError` if a model's weights give no numbers to choose among.
+        """
         sampled: dict[int, Token] = {}
         scored: dict[int, Token] = {}
         for start in range(0, len(plan.logits_rows), ROWS_AT_ONCE):
             stop = min(start + ROWS_AT_ONCE, len(plan.logits_rows))
             logits = source.rows(start, stop)
+            _refuse_no_numbers(logits)
             chunk = range(start, stop)
             for i, score in enumerate(plan.scoring):
                 if score.logits_row in chunk:
@@ -80,6 +86,16 @@ class Sampler:
         return Token(
             token_id, float(logprobs[token_id]), tuple(sampling.top_tokens(logprobs, num_top))
         )
+
+
+def _refuse_no_numbers(logits: Tensor) -> None:
+    """The kernels sort logits, which a NaN would send astray. logits: [n, vocab_size]"""
+    for largest in logits.amax(-1).tolist():  # NaN if there is one
+        if not math.isfinite(largest):
+            raise CheckpointError(
+                f"the largest logit is {largest}: the model's weights are damaged, or too large "
+                f"for {str(logits.dtype).removeprefix('torch.')}"
+            )
 
 
 def draw(row: SamplingRow) -> Draw:
