@@ -129,6 +129,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("llama", {"num_hidden_layers": 0}, "num_hidden_layers = 0 is not supported: an integer >= 1"),
     ("llama", {"num_hidden_layers": True}, "num_hidden_layers = true"),
     ("llama", {"hidden_size": "64"}, 'hidden_size = "64"'),
+    ("llama", {"rms_norm_eps": 10**400}, "rms_norm_eps = 1000"),
     ("llama", {"rms_norm_eps": -1}, "rms_norm_eps = -1 is not supported: a number > 0"),
     ("llama", {"tie_word_embeddings": "no"}, 'tie_word_embeddings = "no"'),
     ("llama", {"num_key_value_heads": 3}, "num_key_value_heads = 3 is not supported: a divisor"),
@@ -191,7 +192,12 @@ def test_text_models_inside_unknown_ones_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{", "config.json is not JSON"), ("[]", "holds no JSON object"), ("{}", "lacks model_type")],
+    [
+        ("{", "config.json is not JSON"),
+        ("[" * 100_000, "config.json is not JSON"),
+        ("[]", "holds no JSON object"),
+        ("{}", "lacks model_type"),
+    ],
 )
 def test_broken_config_files(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "config.json").write_text(content)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from math import inf
+from sys import float_info
 from typing import TYPE_CHECKING, Any
 
 from thalweg.errors import CheckpointError
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 MOST = 2**31 - 1
 """No size is larger: ids and positions are int32."""
+LARGEST = float_info.max
+"""JSON has integers that no float can hold."""
 
 
 class Fields:
@@ -51,7 +53,11 @@ class Fields:
     def number(self, name: str, default: float | None = None) -> float:
         """A positive, finite number."""
         value = self._value(name, default)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < inf:
+        if (
+            not isinstance(value, int | float)
+            or isinstance(value, bool)
+            or not 0 < value <= LARGEST
+        ):
             raise self.error(name, "a number > 0")
         return float(value)
 
@@ -124,7 +130,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{path} holds no JSON object")

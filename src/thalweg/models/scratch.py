@@ -10,30 +10,34 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-LARGE = 1 << 20
-"""Elements. What is smaller costs next to nothing to allocate."""
+SMALL = 1 << 16
+"""Elements. To allocate so few costs next to nothing."""
+MAX_BUFFERS = 3
+"""Of about one size: as many as are held at once while parts of a matrix are joined."""
 
 
 class Scratch:
     """Hands out float32 arrays that are their holder's for as long as it likes.
 
     Fresh memory is dear, above all in virtual machines, where the host has to find each page: a
-    large model took longer to fault in than to dequantise.
+    model took longer to fault in than to dequantise.
     """
 
     def __init__(self) -> None:
-        self._buffer = np.empty(0, np.float32)
-        self._references = sys.getrefcount(self._buffer)
-        """While no part of it is in use: each view holds one more."""
+        self._buffers: dict[int, list[NDArray[np.float32]]] = {0: [np.empty(0, np.float32)]}
+        self._idle = next(sys.getrefcount(buffer) for buffer in self._buffers[0])
+        """References to a buffer that nobody holds: each view of it is one more."""
 
     def take(self, size: int) -> NDArray[np.float32]:
         """[size], of any content"""
-        free = sys.getrefcount(self._buffer) == self._references
-        # What is taken may be kept for good, so little must not hold on to much.
-        if free and len(self._buffer) // 4 <= size <= len(self._buffer):
-            return self._buffer[:size]
+        if size < SMALL:
+            return np.empty(size, np.float32)
+        # One size class is a power of two: who keeps an array for good keeps at most twice of it.
+        buffers = self._buffers.setdefault(size.bit_length(), [])
+        for buffer in buffers:
+            if len(buffer) >= size and sys.getrefcount(buffer) == self._idle:
+                return buffer[:size]
         fresh = np.empty(size, np.float32)
-        if size >= LARGE and not (free and size < len(self._buffer)):
-            self._buffer = fresh
-            return fresh[:]
-        return fresh
+        buffers.append(fresh)
+        del buffers[:-MAX_BUFFERS]
+        return fresh[:]
