@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,16 @@ def test_prompt_from_standard_input_loses_its_last_line_end_only(
 ) -> None:
     done = cli("generate", "-m", model, *FLAGS, "--raw", "-", stdin="two\nlines\n\n")
     assert done.stdout == llm.generate("two\nlines\n", PARAMS)[0].text + "\n"
+
+
+def test_a_closed_standard_input_is_an_empty_one(start: Start, model: Path) -> None:
+    closed = {"preexec_fn": lambda: os.close(0), "stderr": subprocess.PIPE}
+    process = start("generate", "-", "-m", model, **closed)
+    assert process.communicate()[1] == (
+        b"thalweg: error: the prompt is empty: at least one character\n"
+    )
+    process = start("chat", "-m", model, **closed)
+    assert process.communicate()[1] == b"" and process.returncode == 0
 
 
 def test_json_holds_the_whole_result(cli: Cli, model: Path, llm: LLM) -> None:

@@ -51,6 +51,8 @@ def main() -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """The exit code. What a user did wrong is one line on standard error."""
+    if sys.stdin is None:  # closed by whoever started us
+        sys.stdin = io.StringIO()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # not every terminal knows every one
