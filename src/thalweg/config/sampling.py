@@ -69,7 +69,7 @@ class SamplingParams:
     stop_token_ids: Sequence[int] = ()
     """The answer ends at the first of these ids."""
     include_stop: bool = False
-    """Keep the stop string in the text."""
+    """Keep the stop string, or the stop id's text, at the end of the text."""
     ignore_eos: bool = False
     """The model's own end-of-text ids do not end the answer."""
     logprobs: int | None = None

@@ -32,7 +32,7 @@ class CompletionOutput:
     index: int
     text: str
     token_ids: tuple[int, ...]
-    """With the token that ended it, whose text is not in `text`."""
+    """With the token that ended it, whose text is in `text` with `include_stop` only."""
     tokens: tuple[Token, ...]
     """The same with logprobs, where `SamplingParams.logprobs` asked for them."""
     finish_reason: FinishReason
