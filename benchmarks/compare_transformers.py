@@ -97,10 +97,14 @@ def compare(llm: LLM, model: transformers.LlamaForCausalLM, case: Case, repeats:
     params = SamplingParams(temperature=0, max_tokens=case.num_new, ignore_eos=True)
     tensor = torch.tensor(ids)
 
+    ours_threads, threads = torch.get_num_threads(), llm.config.threads
+
     def ours() -> object:
+        torch.set_num_threads(ours_threads)  # 1 where the compiled kernels have their own
         return llm.generate(ids, params)
 
     def theirs() -> object:
+        torch.set_num_threads(threads)
         with torch.inference_mode():
             return model.generate(
                 tensor,
