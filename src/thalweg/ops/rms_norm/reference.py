@@ -28,7 +28,11 @@ def bind(problem: RMSNormProblem) -> RMSNorm:
 
 
 def bind_add(problem: RMSNormProblem) -> AddRMSNorm:
-    norm = bind(problem)
+    return after_addition(bind(problem))
+
+
+def after_addition(norm: RMSNorm) -> AddRMSNorm:
+    """The same norm of the residual stream once something was added to it."""
 
     def add_rms_norm(hidden: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         residual = hidden + residual

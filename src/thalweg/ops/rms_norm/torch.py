@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from thalweg.ops.precision import ACCUMULATE
+from thalweg.ops.rms_norm.reference import after_addition
 
 if TYPE_CHECKING:
     from thalweg.ops.rms_norm import AddRMSNorm, GatedRMSNorm, RMSNorm, RMSNormProblem
@@ -22,13 +23,7 @@ def bind(problem: RMSNormProblem) -> RMSNorm:
 
 
 def bind_add(problem: RMSNormProblem) -> AddRMSNorm:
-    norm = bind(problem)
-
-    def add_rms_norm(hidden: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
-        residual = hidden + residual
-        return norm(residual), residual
-
-    return add_rms_norm
+    return after_addition(bind(problem))
 
 
 def bind_gated(problem: RMSNormProblem) -> GatedRMSNorm:
