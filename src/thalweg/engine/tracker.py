@@ -36,7 +36,7 @@ class RequestTracker:
         """A step computes a part of it; only the first one counts."""
         if self._started is None:
             self._started = now
-            self._num_cached, self._cache_miss = sample.num_cached or 0, sample.cache_miss
+            self._num_cached, self._cache_miss = sample.num_cached, sample.cache_miss
 
     def scored(self, token: Token) -> None:
         """The next prompt token's logprob."""

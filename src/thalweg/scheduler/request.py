@@ -43,8 +43,8 @@ class Sample:
     """Names of its full blocks for the prefix cache."""
     num_prompt_scored: int = 0
     """Prompt tokens whose logprobs were reported, when they are wanted."""
-    num_cached: int | None = None
-    """Prompt tokens that came from the prefix cache at its first start; None before that."""
+    num_cached: int = 0
+    """Tokens that came from the prefix cache when it last started."""
     cache_miss: str | None = None
     """Why it were not more."""
     snapshot_at: frozenset[int] = frozenset()

@@ -48,9 +48,8 @@ class PrefixReuse:
         keys = sample.keys.extend(sample.tokens, size)[:last] if self._enabled else []
         match = self._prefix.match(() if sample.scores_prompt else keys)
         sample.seq = self._prefix.resume(match)
-        if sample.num_cached is None:
-            sample.num_cached = sample.seq.num_computed
-            sample.cache_miss = self._why_not_more(sample, match, last)
+        sample.num_cached = sample.seq.num_computed
+        sample.cache_miss = self._why_not_more(sample, match, last)
         wanted = {
             last * size,
             len(match.nodes) * size,
