@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
 
-if TYPE_CHECKING:
-    from thalweg.scheduler.plan import Token
+from thalweg.scheduler.plan import FinishReason, Token
 
-FinishReason = Literal["stop", "length", "abort"]
+__all__ = [
+    "CompletionOutput",
+    "Delta",
+    "FinishReason",
+    "RequestOutput",
+    "Timings",
+    "Token",
+]
 
 
 @dataclass(frozen=True, slots=True)
