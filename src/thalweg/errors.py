@@ -21,6 +21,10 @@ class RequestError(ThalwegError):
     """A prompt, a message list or a sampling parameter is invalid. Other requests go on."""
 
 
+class EngineClosed(ThalwegError):
+    """The engine is shutting down, or it has failed."""
+
+
 @dataclass
 class OutOfCache(ThalwegError):
     """A reservation asked for more ids than are free; nothing was changed.

@@ -60,6 +60,10 @@ class Engine:
     def has_work(self) -> bool:
         return self._parts.scheduler.has_work
 
+    def is_underway(self, request_id: str) -> bool:
+        """Whether it was added and has not ended."""
+        return request_id in self._trackers
+
     def add(self, request: Request, prompt: str | None = None) -> None:
         """Queue an admitted request; `prompt` is its text, for the output."""
         if request.id in self._trackers:
