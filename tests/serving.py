@@ -6,6 +6,7 @@ block from the moment it is handed out.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -70,6 +71,8 @@ class Serving:
         *,
         sampler: Sampler | None = None,
         policy: ReusePolicy | None = None,
+        max_num_waiting: int = 1000,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         sizes = sizes or Sizes()
         config = tiny.decoder.config
@@ -96,6 +99,8 @@ class Serving:
                 runner=self.runner,
                 sampler=sampler or Sampler(kernels, config.vocab_size, torch.float32),
                 tokenizer=tokenizer,
+                max_num_waiting=max_num_waiting,
+                clock=clock or time.perf_counter,
             )
         )
         self.outputs: dict[str, RequestOutput] = {}
@@ -126,7 +131,7 @@ class Serving:
         start = self.num_steps
         while coming or self.engine.has_work:
             while coming and joins.get(coming[0].id, 0) <= self.num_steps - start:
-                self.engine.add(coming.pop(0))
+                self.engine.add_request(coming.pop(0))
             self.step()
             if not self.engine.has_work and coming:
                 start -= joins[coming[0].id]  # nobody to wait for

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from thalweg.config import EngineConfig, SamplingParams
+from thalweg.config import EngineConfig, RequestOptions, SamplingParams
 from thalweg.errors import (
     CheckpointError,
     ConfigError,
     OutOfCache,
+    QueueFull,
     RequestError,
     ThalwegError,
 )
@@ -23,7 +24,9 @@ __all__ = [
     "ConfigError",
     "EngineConfig",
     "OutOfCache",
+    "QueueFull",
     "RequestError",
+    "RequestOptions",
     "SamplingParams",
     "ThalwegError",
     "__version__",

@@ -25,6 +25,10 @@ class EngineClosed(ThalwegError):
     """The engine is shutting down, or it has failed."""
 
 
+class QueueFull(RequestError):
+    """As many requests are waiting as may. The same request may be taken later."""
+
+
 @dataclass
 class OutOfCache(ThalwegError):
     """A reservation asked for more ids than are free; nothing was changed.

@@ -90,7 +90,7 @@ def test_memory_for_two_shared_by_six(mixture: Mixtures) -> None:
     ]
     num_preemptions = 0
     for request in requests:
-        serving.engine.add(request)
+        serving.engine.add_request(request)
     while serving.engine.has_work:
         before = serving.scheduler.num_waiting
         serving.step()
@@ -105,14 +105,14 @@ def test_requests_that_end_early_leave_the_others_alone(mixture: Mixtures) -> No
     small = mixture("small-text")
     serving = small.serving(TIGHT)
     for request in small.requests:
-        serving.engine.add(request)
+        serving.engine.add_request(request)
     aborted: dict[str, RequestOutput] = {}
     for n in (1, 3, 4, 8, 9, 12, 20):
         while serving.num_steps < n:
             serving.step()
         running = [r.id for r in small.requests if r.id not in {*serving.outputs, *aborted}]
         for request_id in (running[0], running[-1]):  # one in the middle of it, one still waiting
-            aborted[request_id] = serving.engine.abort(request_id)
+            aborted[request_id] = serving.engine.cancel(request_id)
     while serving.engine.has_work:
         serving.step()
     serving.assert_empty()
@@ -135,7 +135,7 @@ def test_a_pass_that_fails_changes_nothing_but_the_time(mixture: Mixtures, sizes
     serving = small.serving(sizes)
     serving.runner.failing.fail_at = {1, 2, 5, 6, 7, 11, 15}
     for request in small.requests:
-        serving.engine.add(request)
+        serving.engine.add_request(request)
     num_failures = 0
     while serving.engine.has_work:
         try:
@@ -153,13 +153,13 @@ def test_after_a_failed_pass_its_requests_can_be_aborted(mixture: Mixtures) -> N
     serving = small.serving()
     serving.runner.failing.fail_at = {4}
     for request in small.requests[:8]:
-        serving.engine.add(request)
+        serving.engine.add_request(request)
     with pytest.raises(PassFailed):
         while serving.engine.has_work:
             serving.step()
     for request in small.requests[:8]:
         if request.id not in serving.outputs:
-            serving.engine.abort(request.id)
+            serving.engine.cancel(request.id)
     serving.assert_empty()
 
 

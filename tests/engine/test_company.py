@@ -79,10 +79,10 @@ def check_company(
     for step in range(100_000):
         for i, request in enumerate(requests):
             if arrivals[i] == step:
-                serving.engine.add(request)
+                serving.engine.add_request(request)
             leaves = max(departures.get(i, -1), arrivals[i])
             if i in departures and leaves == step and request.id not in serving.outputs:
-                serving.engine.abort(request.id)
+                serving.engine.cancel(request.id)
                 gone.add(request.id)
         if step > 30 and not serving.engine.has_work:
             break

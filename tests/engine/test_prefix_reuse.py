@@ -62,7 +62,7 @@ class Chat:
             name = str(self.num_asked)
             self.num_asked += 1
             names.append(name)
-            self.warm.engine.add(self.request(name, prompt, params, hints))
+            self.warm.engine.add_request(self.request(name, prompt, params, hints))
         while self.warm.engine.has_work:
             self.warm.step()
         outputs = [self.warm.outputs[name] for name in names]
@@ -191,10 +191,10 @@ def test_several_answers_continue_one_cached_prompt(chat: Chat) -> None:
 def test_an_interrupted_request_leaves_its_prefix(chat: Chat) -> None:
     prompt = tokens(40)
     params = SamplingParams(max_tokens=50, temperature=0)
-    chat.warm.engine.add(chat.request("stopped", prompt, params, ()))
+    chat.warm.engine.add_request(chat.request("stopped", prompt, params, ()))
     for _ in range(3):
         chat.warm.step()
-    chat.warm.engine.abort("stopped")
+    chat.warm.engine.cancel("stopped")
     assert chat.computed(chat.ask(prompt)) <= BLOCK
 
 

@@ -50,7 +50,7 @@ class Said:
 
     def __init__(self, serving: Serving, params: SamplingParams) -> None:
         self.deltas: list[Delta] = []
-        serving.engine.add(make_request("r", [5, 6, 7], params, serving))
+        serving.engine.add_request(make_request("r", [5, 6, 7], params, serving))
         while serving.engine.has_work:
             self.deltas += serving.step().deltas
         serving.assert_empty()
@@ -236,9 +236,9 @@ def test_an_aborted_answer_has_what_was_held_back(
     model = tiny(replace(SMALL, vocab_size=512))
     serving = Serving(model, small_tokenizer, sampler=ScriptedSampler(to_bytes(SENTENCE)))
     params = SamplingParams(stop="beta gamma")
-    serving.engine.add(make_request("r", [5], params, serving))
+    serving.engine.add_request(make_request("r", [5], params, serving))
     for _ in "alpha beta g":
         serving.step()
-    output = serving.engine.abort("r")
+    output = serving.engine.cancel("r")
     serving.assert_empty()
     assert (output.text, output.outputs[0].finish_reason) == ("alpha beta g", "abort")

@@ -166,7 +166,7 @@ def test_an_unseeded_request_reports_the_seed_that_repeats_it(make: Callable[...
     serving = make()
     params = SamplingParams(n=2, max_tokens=8)
     for name in ("a", "b"):
-        serving.engine.add(make_request(name, prompt_of(5), params, serving))
+        serving.engine.add_request(make_request(name, prompt_of(5), params, serving))
     while serving.engine.has_work:
         serving.step()
     first, second = serving.outputs["a"], serving.outputs["b"]

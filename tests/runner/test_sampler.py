@@ -18,6 +18,7 @@ from thalweg.ops.registry import KernelSelector
 from thalweg.ops.sampling import draw_key
 from thalweg.runner.penalties import edit_logits
 from thalweg.runner.sampler import ROWS_AT_ONCE, LogitsSource, Sampler
+from thalweg.scheduler.cost import Load
 from thalweg.scheduler.plan import SamplingRow, ScoringRow, StepPlan, StepResult
 from thalweg.scheduler.request import Request, Sample
 
@@ -66,7 +67,7 @@ def sample(
 ) -> StepResult:
     """The logits stand for hidden states that are projected by the identity."""
     sampler = Sampler(KernelSelector("reference"), logits.shape[-1], logits.dtype)
-    plan = StepPlan((), tuple(range(len(logits))), tuple(sampling), tuple(scoring), ())
+    plan = StepPlan((), tuple(range(len(logits))), tuple(sampling), tuple(scoring), (), Load())
     return sampler(LogitsSource(logits, lambda hidden: hidden.clone()), plan)
 
 

@@ -18,7 +18,7 @@ from thalweg.memory.manager import CacheManager
 from thalweg.scheduler.plan import StepPlan, StepResult, Token
 from thalweg.scheduler.request import Request
 from thalweg.scheduler.reuse import ReusePolicy
-from thalweg.scheduler.scheduler import Scheduler, SchedulerLimits
+from thalweg.scheduler.scheduler import RANK, Scheduler, SchedulerLimits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +114,7 @@ class Driver:
             self.scheduler.rollback(plan)
             self.first = None
             return plan
-        self.first = plan.rows[0].sample if plan.rows else None
+        self.first = min((row.sample for row in plan.rows), key=RANK, default=None)
         for row in plan.rows:
             self.num_computed += len(row.token_ids)
         for score in plan.scoring:
@@ -138,7 +138,8 @@ class Driver:
         assert sum(counts) <= self.budget
         assert self.scheduler.num_running <= self.max_num_seqs
         if self.first and (self.first.request.id, self.first.index) not in self.ended:
-            assert plan.rows[0].sample is self.first, "the earliest always goes on"
+            ranks = [row.sample.rank for row in plan.rows]
+            assert min(ranks) <= self.first.rank, "the earliest always goes on"
         assert len({id(row.sample) for row in plan.rows}) == len(plan.rows)
         ends: dict[int, object] = {}
         offset = 0

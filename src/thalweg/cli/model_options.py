@@ -66,6 +66,10 @@ class ModelOptions:
     max_num_batched_tokens: Annotated[
         int | None, _engine(help="New tokens in one pass. Default 512.")
     ] = None
+    max_inter_token_ms: Annotated[
+        float | None,
+        _engine(help="Milliseconds between two tokens of an answer while prompts are computed."),
+    ] = None
     block_size: Annotated[int | None, _engine(help="Tokens in a KV block. Default 16.")] = None
     prefix_cache: Annotated[
         bool | None,

@@ -13,6 +13,7 @@ from thalweg.config.model import (
     NormConfig,
     RopeConfig,
 )
+from thalweg.config.request import RequestOptions
 from thalweg.config.sampling import SamplingParams
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "MoEConfig",
     "ModelConfig",
     "NormConfig",
+    "RequestOptions",
     "RopeConfig",
     "SamplingParams",
     "default_model",

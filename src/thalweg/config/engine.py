@@ -37,6 +37,11 @@ class EngineConfig:
     """Sequences that may be running at once."""
     max_num_batched_tokens: int = 512
     """New tokens in one pass: longer prompts are computed in chunks."""
+    max_num_waiting: int = 1024
+    """Requests that may wait for their turn; more are refused with `QueueFull`."""
+    max_inter_token_ms: float | None = None
+    """While answers are running, passes are kept to about so many milliseconds: prompts that are
+    computed meanwhile get smaller chunks. None: passes are as full as they may be."""
     cache_memory: int = 1 << 30
     """Bytes for the KV cache and the recurrent states together."""
     prefix_cache: bool = True
@@ -54,6 +59,7 @@ class EngineConfig:
             ("block_size", 1),
             ("max_num_seqs", 1),
             ("max_num_batched_tokens", 1),
+            ("max_num_waiting", 1),
             ("cache_memory", 1),
             ("snapshot_interval", 1),
             ("max_model_len", 1),
@@ -67,6 +73,10 @@ class EngineConfig:
         if self.threads is not None and self.threads > MAX_THREADS:
             most = f"an integer from 1 to {MAX_THREADS}"
             raise ConfigError(f"threads = {self.threads} is not allowed: {most}")
+        bound = self.max_inter_token_ms
+        is_number = isinstance(bound, (int, float)) and not isinstance(bound, bool)
+        if bound is not None and not (is_number and 0 < bound < float("inf")):
+            raise ConfigError(f"max_inter_token_ms = {bound!r} is not allowed: a number > 0")
         if not isinstance(self.prefix_cache, bool):
             raise ConfigError(f"prefix_cache = {self.prefix_cache!r} is not allowed: True or False")
 

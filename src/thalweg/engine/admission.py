@@ -6,6 +6,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from thalweg.config.request import RequestOptions
 from thalweg.errors import RequestError
 from thalweg.scheduler.request import Request
 
@@ -28,6 +29,7 @@ def admit(
     params: SamplingParams,
     *,
     limits: AdmissionLimits,
+    options: RequestOptions | None = None,
     snapshot_hints: tuple[int, ...] = (),
 ) -> Request:
     """A request that is sure to fit. `max_tokens` is cut to what the context holds; an answer that
@@ -60,4 +62,5 @@ def admit(
         max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
         stop_ids=stop_ids,
         snapshot_hints=snapshot_hints,
+        options=options or RequestOptions(),
     )

@@ -46,12 +46,12 @@ class Answer:
         self.finish_reason = finish_reason
         return Delta(self._request.id, self._index, text, (token,), finish_reason)
 
-    def abort(self) -> Delta:
+    def end(self, reason: FinishReason) -> Delta:
         """End it here, with the text that was held back."""
         text = self._stops.push(self._detokenizer.flush())[0] + self._stops.flush()
         self._text.append(text)
-        self.finish_reason = "abort"
-        return Delta(self._request.id, self._index, text, (), "abort")
+        self.finish_reason = reason
+        return Delta(self._request.id, self._index, text, (), reason)
 
     def output(self) -> CompletionOutput:
         """The whole answer, once it has ended."""

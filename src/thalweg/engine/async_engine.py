@@ -118,13 +118,13 @@ class AsyncEngine:
 
     def _add(self, request: Request, prompt: str | None) -> None:
         try:
-            self._engine.add(request, prompt)
+            self._engine.add_request(request, prompt)
         except RequestError as error:
             self._tell(partial(self._fail, request.id, error))
 
     def _abort(self, request_id: str) -> None:
         if self._engine.is_underway(request_id):  # it may have ended in the last step
-            output = self._engine.abort(request_id)
+            output = self._engine.cancel(request_id)
             self._tell(partial(self._deliver, StepOutput(finished=(output,))))
 
     def _tell(self, event: Callable[[], None]) -> None:

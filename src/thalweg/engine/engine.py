@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from thalweg.engine.tracker import RequestTracker
-from thalweg.errors import RequestError
+from thalweg.errors import QueueFull, RequestError
 from thalweg.runner.sampler import LogitsSource
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from thalweg.engine.outputs import Delta, RequestOutput
@@ -32,6 +34,9 @@ class EngineParts:
     runner: Runner
     sampler: Sampler
     tokenizer: Tokenizer
+    max_num_waiting: int
+    clock: Callable[[], float] = time.perf_counter
+    """Seconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +55,7 @@ class StepOutput:
 
 
 class Engine:
-    """Runs requests. Each admitted one ends in exactly one `finished` output or `abort`."""
+    """Runs requests. Each one taken ends in exactly one output: of `step`, or of `cancel`."""
 
     def __init__(self, parts: EngineParts) -> None:
         self._parts = parts
@@ -64,33 +69,57 @@ class Engine:
         """Whether it was added and has not ended."""
         return request_id in self._trackers
 
-    def add(self, request: Request, prompt: str | None = None) -> None:
-        """Queue an admitted request; `prompt` is its text, for the output."""
+    @property
+    def has_room(self) -> bool:
+        """`add_request` would take a request now."""
+        return self._parts.scheduler.num_waiting < self._parts.max_num_waiting
+
+    def add_request(self, request: Request, prompt: str | None = None) -> None:
+        """Queue an admitted request; `prompt` is its text, for the output. Raises `RequestError`
+        if its id is in use, and `QueueFull`, which is one, while `has_room` is False."""
         if request.id in self._trackers:
             raise RequestError(f"request id {request.id!r} is in use")
-        self._trackers[request.id] = RequestTracker(request, prompt, self._parts.tokenizer)
+        if not self.has_room:
+            raise QueueFull(f"{self._parts.max_num_waiting} requests are waiting already")
+        now = self._parts.clock()
+        self._trackers[request.id] = RequestTracker(request, prompt, self._parts.tokenizer, now=now)
         self._parts.scheduler.add(request)
 
     def step(self) -> StepOutput:
         """One pass. If it fails, its sequences start again from nothing and the error goes on."""
+        begin = self._parts.clock()
+        overdue = self._end_overdue(begin)
         plan = self._parts.scheduler.schedule()
         if not plan.rows:
-            return StepOutput()
+            return overdue
         try:
             result = self._sample(self._launch(plan))
         except BaseException:
             self._parts.scheduler.rollback(plan)
             raise
-        return self._collect(plan, result)
+        done = self._collect(plan, result)
+        self._parts.scheduler.observe(plan, self._parts.clock() - begin)
+        return StepOutput(overdue.deltas + done.deltas, overdue.finished + done.finished)
 
-    def abort(self, request_id: str) -> RequestOutput:
-        """End a request between two steps, with what it has so far."""
+    def cancel(self, request_id: str) -> RequestOutput:
+        """End a request, wherever it is, with what it has so far. `KeyError` if it has ended."""
         tracker = self._trackers.pop(request_id)
         self._parts.scheduler.abort(request_id)
-        return tracker.abort()
+        tracker.end("abort")
+        return tracker.output(self._parts.clock())
+
+    def _end_overdue(self, now: float) -> StepOutput:
+        """End the requests whose time is over."""
+        late = [tracker for tracker in self._trackers.values() if now >= tracker.deadline]
+        deltas: list[Delta] = []
+        for tracker in late:
+            del self._trackers[tracker.request.id]
+            self._parts.scheduler.abort(tracker.request.id)
+            deltas += tracker.end("timeout")
+        return StepOutput(tuple(deltas), tuple(tracker.output(now) for tracker in late))
 
     def _launch(self, plan: StepPlan) -> InFlight:
-        now = time.perf_counter()
+        now = self._parts.clock()
         for row in plan.rows:
             self._trackers[row.sample.request.id].started(row.sample, now)
         batch = self._parts.batch_builder.build(plan)
@@ -103,8 +132,10 @@ class Engine:
     def _collect(self, plan: StepPlan, result: StepResult) -> StepOutput:
         parts = self._parts
         for scoring, token in zip(plan.scoring, result.scored, strict=True):
+            if scoring.sample.has_ended:
+                continue  # cancelled meanwhile
             self._trackers[scoring.sample.request.id].scored(token)
-        now = time.perf_counter()
+        now = parts.clock()
         deltas: list[Delta] = []
         finished: list[RequestOutput] = []
         for new in parts.scheduler.update(plan, result):
@@ -114,5 +145,5 @@ class Engine:
             if delta.finish_reason is not None and new.finish_reason is None:
                 parts.scheduler.finish(new.sample)  # its text ended it
             if tracker.has_ended:
-                finished.append(self._trackers.pop(new.sample.request.id).output())
+                finished.append(self._trackers.pop(new.sample.request.id).output(now))
         return StepOutput(tuple(deltas), tuple(finished))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
-from thalweg.config import SamplingParams, engine_config
+from thalweg.config import RequestOptions, SamplingParams, engine_config
 from thalweg.engine.admission import admit
 from thalweg.engine.loading import LoadedEngine, load_engine
 from thalweg.engine.outputs import Delta
@@ -73,14 +73,20 @@ class LLM:
         return self.loaded.tokenizer
 
     def generate(
-        self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: Params = None,
+        *,
+        request_options: RequestOptions | None = None,
     ) -> list[RequestOutput]:
         """Answer one or many prompts together; the outputs are in the prompts' order.
 
         A list of ints is one prompt. `sampling_params` holds for all prompts, or is a list with one
-        for each. Any invalid prompt raises `RequestError` before anything runs.
+        for each; `request_options` hold for all. Any invalid prompt raises `RequestError` before
+        anything runs. The time of a timeout runs from when the engine takes a request: at once, or
+        when fewer than `max_num_waiting` wait.
         """
-        requests = self._admit(_as_prompts(prompts), sampling_params)
+        requests = self._admit(_as_prompts(prompts), sampling_params, request_options)
         outputs = {output.request_id: output for output in self._run(requests)}
         return [outputs[admitted.request.id] for admitted in requests]
 
@@ -90,6 +96,7 @@ class LLM:
         sampling_params: Params = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        request_options: RequestOptions | None = None,
         **template_options: Any,
     ) -> list[RequestOutput]:
         """The same for one conversation or many, through the model's chat template.
@@ -99,7 +106,7 @@ class LLM:
         given: Any = messages
         many = given if _is_list(given) and given and _is_list(given[0]) else [given]
         prompts = [self.render(each, tools=tools, **template_options) for each in many]
-        return self.generate(prompts, sampling_params)
+        return self.generate(prompts, sampling_params, request_options=request_options)
 
     def render(
         self,
@@ -116,23 +123,37 @@ class LLM:
         )
 
     def stream(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        request_options: RequestOptions | None = None,
     ) -> Iterator[Delta]:
         """Answer one prompt piece by piece. Closing the iterator ends the request.
 
-        The prompt is checked by this call and queued by the first `next`.
+        The prompt is checked by this call and queued by the first `next`, which raises `QueueFull`
+        while too many other streams are waiting.
         """
-        return self._stream(self._admit([prompt], sampling_params)[0])
+        return self._stream(self._admit([prompt], sampling_params, request_options)[0])
 
     def as_completed(
-        self, prompts: Sequence[Prompt], sampling_params: Params = None
+        self,
+        prompts: Sequence[Prompt],
+        sampling_params: Params = None,
+        *,
+        request_options: RequestOptions | None = None,
     ) -> Iterator[tuple[int, RequestOutput]]:
         """Answer many prompts together; yields (place of the prompt, output) as each is done."""
-        requests = self._admit(list(prompts), sampling_params)
+        requests = self._admit(list(prompts), sampling_params, request_options)
         places = {admitted.request.id: place for place, admitted in enumerate(requests)}
         return ((places[output.request_id], output) for output in self._run(requests))
 
-    def _admit(self, prompts: Sequence[Prompt], sampling_params: Params) -> list[_Admitted]:
+    def _admit(
+        self,
+        prompts: Sequence[Prompt],
+        sampling_params: Params,
+        request_options: RequestOptions | None,
+    ) -> list[_Admitted]:
         params = _as_params(sampling_params, len(prompts))
         admitted = []
         for prompt, each in zip(prompts, params, strict=True):
@@ -145,6 +166,7 @@ class LLM:
                 token_ids,
                 each,
                 limits=self.loaded.limits,
+                options=request_options,
                 snapshot_hints=hints,
             )
             admitted.append(_Admitted(request, text))
@@ -160,23 +182,25 @@ class LLM:
                 return None, prompt, ()
 
     def _run(self, requests: list[_Admitted]) -> Iterator[RequestOutput]:
-        """Step until these are done. What is left of them when the caller stops is aborted."""
-        left = {admitted.request.id for admitted in requests}
-        for admitted in requests:
-            self.loaded.engine.add(admitted.request, admitted.text)
+        """Step until these are done. What is left of them when the caller stops is cancelled."""
+        coming = deque(requests)
+        left: set[str] = set()
         try:
-            while left:
+            while coming or left:
+                while coming and self.loaded.engine.has_room:
+                    admitted = coming.popleft()
+                    self.loaded.engine.add_request(admitted.request, admitted.text)
+                    left.add(admitted.request.id)
+                self._step()
                 for request_id in [each for each in self._finished if each in left]:
                     left.remove(request_id)
                     yield self._finished.pop(request_id)
-                if left:
-                    self._step()
         finally:
             self._abort(left)
 
     def _stream(self, admitted: _Admitted) -> Iterator[Delta]:
         request_id = admitted.request.id
-        self.loaded.engine.add(admitted.request, admitted.text)
+        self.loaded.engine.add_request(admitted.request, admitted.text)
         inbox = self._streams[request_id] = deque[Delta]()
         try:
             while inbox or request_id not in self._finished:
@@ -200,7 +224,7 @@ class LLM:
         """End those that have not ended, and forget the results of those that have."""
         for request_id in request_ids:
             if self._finished.pop(request_id, None) is None and self._loaded is not None:
-                self._loaded.engine.abort(request_id)
+                self._loaded.engine.cancel(request_id)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,6 +16,7 @@ from thalweg.models.loader import TokenizerDirectory, open_checkpoint
 from thalweg.runner.batch_builder import BatchBuilder
 from thalweg.runner.runner import Runner
 from thalweg.runner.sampler import Sampler
+from thalweg.scheduler.policy import make_policy
 from thalweg.scheduler.reuse import ReusePolicy
 from thalweg.scheduler.scheduler import Scheduler, SchedulerLimits
 from thalweg.text import ChatTemplate, Tokenizer, tokenizer_from_gguf
@@ -73,11 +74,13 @@ def load_engine(
             caches,
             SchedulerLimits(plan.max_num_seqs, config.max_num_batched_tokens),
             ReusePolicy(config.prefix_cache, config.snapshot_interval),
+            policy=make_policy(config),
         ),
         batch_builder=BatchBuilder(config.block_size, config.device),
         runner=Runner(built.model, storage),
         sampler=Sampler(built.kernels, facts.vocab_size, DTYPES[config.dtype]),
         tokenizer=tokenizer,
+        max_num_waiting=config.max_num_waiting,
     )
     eos_ids = frozenset(facts.eos_token_ids) | frozenset(tokenizer.eos_ids)
     return LoadedEngine(

@@ -42,7 +42,7 @@ class CompletionOutput:
     """The same with logprobs, where `SamplingParams.logprobs` asked for them."""
     finish_reason: FinishReason
     """`stop`: an end-of-text or stop id, or a stop string; `length`: max_tokens or the context is
-    reached; `abort`: cancelled."""
+    reached; `abort`: cancelled; `timeout`: `RequestOptions.timeout` is over."""
     stop: str | int | None = None
     """The stop string or the id that ended it."""
 

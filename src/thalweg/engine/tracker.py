@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from thalweg.engine.answer import Answer
 from thalweg.engine.outputs import RequestOutput, Timings
 
 if TYPE_CHECKING:
-    from thalweg.engine.outputs import Delta
+    from thalweg.engine.outputs import Delta, FinishReason
     from thalweg.scheduler.plan import NewToken, Token
     from thalweg.scheduler.request import Request, Sample
     from thalweg.text import Tokenizer
 
 
 class RequestTracker:
-    def __init__(self, request: Request, prompt: str | None, tokenizer: Tokenizer) -> None:
-        self._request = request
+    def __init__(
+        self, request: Request, prompt: str | None, tokenizer: Tokenizer, *, now: float
+    ) -> None:
+        self.request = request
+        timeout = request.options.timeout
+        self.deadline = float("inf") if timeout is None else now + timeout
         self._prompt = prompt
         self._answers = [Answer(request, i, tokenizer) for i in range(request.params.n)]
         self._prompt_tokens: list[Token] = []
-        self._admitted = time.perf_counter()
+        self._admitted = now
         self._num_cached = 0
         self._cache_miss: str | None = None
         self._started: float | None = None
@@ -48,23 +51,20 @@ class RequestTracker:
         self._last_token = now
         return self._answers[new.sample.index].push(new.token, new.finish_reason)
 
-    def abort(self) -> RequestOutput:
-        for answer in self._answers:
-            if answer.finish_reason is None:
-                answer.abort()
-        return self.output()
+    def end(self, reason: FinishReason) -> list[Delta]:
+        """End all its answers here; the last pieces of those that had not ended."""
+        return [answer.end(reason) for answer in self._answers if answer.finish_reason is None]
 
-    def output(self) -> RequestOutput:
-        now = time.perf_counter()
+    def output(self, now: float) -> RequestOutput:
         started = self._started or now
         first_token = self._first_token or now
         return RequestOutput(
-            request_id=self._request.id,
+            request_id=self.request.id,
             prompt=self._prompt,
-            prompt_token_ids=self._request.prompt,
+            prompt_token_ids=self.request.prompt,
             prompt_tokens=tuple(self._prompt_tokens),
             outputs=tuple(answer.output() for answer in self._answers),
-            seed=self._request.seed,
+            seed=self.request.seed,
             num_cached_tokens=self._num_cached,
             cache_miss=self._cache_miss,
             timings=Timings(

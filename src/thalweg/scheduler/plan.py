@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from thalweg.memory.manager import BlockCopy, Reservation
+    from thalweg.scheduler.cost import Load
     from thalweg.scheduler.request import Request, Sample
 
-FinishReason = Literal["stop", "length", "abort"]
+FinishReason = Literal["stop", "length", "abort", "timeout"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +54,7 @@ class StepPlan:
     scoring: tuple[ScoringRow, ...]
     copies: tuple[BlockCopy, ...]
     """Block copies to make before the pass."""
+    load: Load
 
 
 @dataclass(frozen=True, slots=True)

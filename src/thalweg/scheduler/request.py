@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from thalweg.config.request import RequestOptions
 from thalweg.memory.block_keys import BlockKeys
 from thalweg.memory.manager import Sequence
 
@@ -28,6 +29,7 @@ class Request:
     snapshot_hints: tuple[int, ...] = ()
     """Lengths of prefixes that later prompts are likely to share, e.g. a chat without the
     generation prompt."""
+    options: RequestOptions = field(default_factory=RequestOptions)
 
 
 @dataclass(slots=True, eq=False)
@@ -38,8 +40,10 @@ class Sample:
     index: int
     tokens: list[int]
     """The prompt, then the answer so far."""
+    arrival: int = 0
+    """Counts up over the requests of a scheduler."""
     seq: Sequence = field(default_factory=Sequence)
-    keys: BlockKeys = field(default_factory=BlockKeys)
+    keys: BlockKeys = field(init=False)
     """Names of its full blocks for the prefix cache."""
     num_prompt_scored: int = 0
     """Prompt tokens whose logprobs were reported, when they are wanted."""
@@ -53,6 +57,15 @@ class Sample:
     """From this token count on, the last block boundary has a snapshot that moves along."""
     rolling: int = 0
     """The token count where that snapshot is now; 0: nowhere yet."""
+    has_ended: bool = False
+
+    def __post_init__(self) -> None:
+        self.keys = BlockKeys(self.request.options.cache_salt.encode())
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Who comes first: the more urgent, then the earlier."""
+        return self.request.options.priority, self.arrival, self.index
 
     @property
     def scores_prompt(self) -> bool:

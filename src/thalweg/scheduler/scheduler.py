@@ -6,11 +6,13 @@ computed, and each step lets the second catch up with the first.
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from thalweg.errors import OutOfCache
+from thalweg.scheduler.cost import Load
 from thalweg.scheduler.plan import (
     FinishReason,
     NewToken,
@@ -20,6 +22,7 @@ from thalweg.scheduler.plan import (
     StepPlan,
     StepResult,
 )
+from thalweg.scheduler.policy import FirstCome
 from thalweg.scheduler.request import Request, Sample
 from thalweg.scheduler.reuse import PrefixReuse, ReusePolicy
 
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
     from thalweg.memory.manager import BlockCopy, CacheManager
     from thalweg.memory.prefix import PrefixCache
+    from thalweg.scheduler.policy import Policy, StepBudget
+
+RANK = attrgetter("rank")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +45,30 @@ class SchedulerLimits:
 
 
 class Scheduler:
-    """First come, first served, in steps that mix prompts and running answers.
+    """The more urgent, then the earlier first, in steps that mix prompts and running answers.
 
-    Owns the sequences of all samples. When memory runs out the latest arrival gives its up and is
+    Owns the sequences of all samples. When memory runs out the last in rank gives its up and is
     computed again later.
     """
 
     def __init__(
-        self, caches: CacheManager, limits: SchedulerLimits, policy: ReusePolicy | None = None
+        self,
+        caches: CacheManager,
+        limits: SchedulerLimits,
+        reuse: ReusePolicy | None = None,
+        *,
+        policy: Policy | None = None,
     ) -> None:
         self._caches = caches
-        self._reuse = PrefixReuse(caches, policy or ReusePolicy())
+        self._reuse = PrefixReuse(caches, reuse or ReusePolicy())
         self._limits = limits
-        self._waiting: deque[Sample] = deque()
-        self._running: list[Sample] = []  # in order of arrival
+        self._policy = policy or FirstCome(limits.max_num_batched_tokens)
+        self._waiting: list[Sample] = []  # both in order of rank
+        self._running: list[Sample] = []
         self._copies: list[BlockCopy] = []
+        self._num_arrived = 0
+        self._stuck: Sample | None = None
+        """The first one waiting, if it did not fit and nothing was freed since."""
 
     @property
     def has_work(self) -> bool:
@@ -73,27 +88,24 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a request. The caller has checked that it fits an empty engine."""
-        self._waiting.append(Sample(request, 0, list(request.prompt)))
+        insort(self._waiting, Sample(request, 0, list(request.prompt), self._num_arrived), key=RANK)
+        self._num_arrived += 1
 
     def schedule(self) -> StepPlan:
         """Reserve memory for the next step. Only an idle scheduler returns a plan without rows."""
+        self._make_way()
         rows: list[ScheduledRow] = []
-        shares = self._shares()
+        shares, budget = self._shares()
         for sample, share in shares:
             if sample not in self._running:
                 continue  # gave way to an earlier one
             if (row := self._reserve(sample, share, rows)) is not None:
                 rows.append(row)
-        budget = self._limits.max_num_batched_tokens - sum(len(r.token_ids) for r in rows)
-        while self._waiting and budget and len(self._running) < self._limits.max_num_seqs:
-            sample = self._waiting[0]
-            if not self._start(sample):
-                break
-            self._running.append(self._waiting.popleft())
-            row = self._reserve(sample, min(sample.num_wanted, budget), rows)
+        while budget.has_room and (newcomer := self._start_next()) is not None:
+            share = max(1, budget.take(newcomer.seq.num_computed, newcomer.num_wanted))
+            row = self._reserve(newcomer, share, rows)
             assert row is not None
             rows.append(row)
-            budget -= len(row.token_ids)
         return self._plan(rows)
 
     def update(self, plan: StepPlan, result: StepResult) -> list[NewToken]:
@@ -101,14 +113,19 @@ class Scheduler:
         for part in plan.rows:
             snapshots = self._caches.commit(part.reservation, len(part.token_ids))
             self._reuse.publish(part.sample, snapshots)
+            if part.sample.has_ended:  # cancelled meanwhile
+                self._free(part.sample)
         for scored in plan.scoring:
             scored.sample.num_prompt_scored += 1
         new: list[NewToken] = []
         samples = {(r.sample.request.id, r.sample.index): r.sample for r in plan.rows}
         for row, token in zip(plan.sampling, result.sampled, strict=True):
             sample = samples.get((row.request.id, row.sample_index))
+            origin = sample or samples[row.request.id, 0]
+            if origin.has_ended:
+                continue
             if sample is None:
-                sample = self._fork(samples[row.request.id, 0], row.sample_index)
+                sample = self._fork(origin, row.sample_index)
             new.append(NewToken(sample, token, self._finish_reason(sample, token.id)))
         for event in new:
             event.sample.tokens.append(event.token.id)
@@ -116,16 +133,22 @@ class Scheduler:
                 self.finish(event.sample)
         return new
 
+    def observe(self, plan: StepPlan, seconds: float) -> None:
+        """Tell the policy what a step took."""
+        self._policy.observe(plan.load, seconds)
+
     def finish(self, sample: Sample) -> None:
-        """End one answer and free its memory."""
+        """End one answer. Its memory is free at once, or after the step that it is in."""
+        sample.has_ended = True
         if sample in self._running:
             self._running.remove(sample)
         elif sample in self._waiting:
             self._waiting.remove(sample)
-        self._caches.free(sample.seq)
+        if not sample.seq.reserved:
+            self._free(sample)
 
     def abort(self, request_id: str) -> None:
-        """End all answers of a request, wherever they are. Not between `schedule` and `update`."""
+        """End all answers of a request, wherever they are, at any time."""
         for sample in [*self._running, *self._waiting]:
             if sample.request.id == request_id:
                 self.finish(sample)
@@ -138,26 +161,47 @@ class Scheduler:
         """
         for row in plan.rows:
             self._caches.abort(row.reservation)
+            if row.sample.has_ended:
+                self._free(row.sample)
         spoilt = {row.sample for row in plan.rows}
         targets = {copy.dst for copy in plan.copies}
         for sample in reversed(self._running.copy()):
             if sample in spoilt or not targets.isdisjoint(sample.seq.blocks):
-                self._preempt(sample)
+                self.preempt(sample)
 
-    def _shares(self) -> list[tuple[Sample, int]]:
-        """Every running sample gets a token before any gets more; then in order of arrival."""
-        spare = self._limits.max_num_batched_tokens - len(self._running)
-        shares: list[tuple[Sample, int]] = []
-        for sample in self._running[: self._limits.max_num_batched_tokens]:
-            extra = min(sample.num_wanted - 1, max(spare, 0))
-            spare -= extra
-            shares.append((sample, 1 + extra))
-        return shares
+    def preempt(self, sample: Sample) -> None:
+        """Let a running sample give up its memory and wait for its turn to come again."""
+        self._running.remove(sample)
+        self._free(sample)
+        insort(self._waiting, sample, key=RANK)
+
+    def _make_way(self) -> None:
+        """Samples that wait take the places of less urgent running ones, the last of them first."""
+        while self._waiting and self._running:
+            last, first = self._running[-1].request.options, self._waiting[0].request.options
+            if first.priority >= last.priority:
+                break
+            if self._start_next() is None:
+                self.preempt(self._running[-1])
+
+    def _shares(self) -> tuple[list[tuple[Sample, int]], StepBudget]:
+        """Every running sample gets a token before any gets more; then in order of rank."""
+        sharers = self._running[: self._limits.max_num_batched_tokens]
+        load = Load(num_seqs=len(sharers))
+        for sample in sharers:
+            load = load.more(sample.seq.num_computed, 1)
+        num_answers = sum(sample.num_generated > 0 for sample in sharers)
+        budget = self._policy.begin(load, num_answers=num_answers)
+        shares = [
+            (sample, 1 + budget.take(sample.seq.num_computed + 1, sample.num_wanted - 1))
+            for sample in sharers
+        ]
+        return shares, budget
 
     def _reserve(
         self, sample: Sample, num_new: int, scheduled: list[ScheduledRow]
     ) -> ScheduledRow | None:
-        """A row for the sample. Later arrivals, and at last the sample itself, make room for it.
+        """A row for the sample. Those after it, and at last the sample itself, make room for it.
 
         Where only a slot is missing the sample waits a step instead: running samples have a slot
         each, but while forks part from the slot they share they hold one more.
@@ -179,18 +223,29 @@ class Scheduler:
                     return None
                 victim = self._running[-1]
                 assert all(row.sample is not victim for row in scheduled)
-                self._preempt(victim)
+                self.preempt(victim)
                 if victim is sample:
                     return None
 
-    def _preempt(self, sample: Sample) -> None:
-        self._running.remove(sample)
+    def _free(self, sample: Sample) -> None:
         self._caches.free(sample.seq)
-        self._waiting.appendleft(sample)
+        self._stuck = None
+
+    def _start_next(self) -> Sample | None:
+        """Let the first one that waits run, if all it has so far fits beside the others. None, and
+        nothing has changed, if not; so nobody is pushed out, nor is anyone let past it."""
+        is_full = len(self._running) == self._limits.max_num_seqs
+        if is_full or not self._waiting or self._waiting[0] is self._stuck:
+            return None
+        sample = self._waiting[0]
+        if not self._start(sample):
+            self._stuck = sample
+            return None
+        insort(self._running, self._waiting.pop(0), key=RANK)
+        return sample
 
     def _start(self, sample: Sample) -> bool:
-        """Take from the prefix cache what it has. False, with nothing taken, unless all the sample
-        has so far fits beside the others; so a newcomer does not push anyone out."""
+        """Take from the prefix cache what it has, and make room there for the rest."""
         self._reuse.start(sample)
         blocks = -(-len(sample.tokens) // self._caches.block_size) - len(sample.seq.blocks)
         while True:
@@ -199,16 +254,17 @@ class Scheduler:
             if not (short.blocks or short.slots):
                 return True
             if not self._reuse.evict(short):
-                self._caches.free(sample.seq)
+                self._free(sample)
                 return False
 
     def _plan(self, rows: list[ScheduledRow]) -> StepPlan:
         logits_rows: list[int] = []
         sampling: list[SamplingRow] = []
         scoring: list[ScoringRow] = []
-        offset = 0
+        offset, load = 0, Load(num_seqs=len(rows))
         for row in rows:
             sample, start, count = row.sample, row.sample.seq.num_computed, len(row.token_ids)
+            load = load.more(start, count)
             for position in _scored_positions(sample, range(start, start + count)):
                 scoring.append(ScoringRow(sample, len(logits_rows), sample.tokens[position + 1]))
                 logits_rows.append(offset + position - start)
@@ -221,21 +277,23 @@ class Scheduler:
                 logits_rows.append(offset + count - 1)
             offset += count
         copies, self._copies = tuple(self._copies), []
-        return StepPlan(tuple(rows), tuple(logits_rows), tuple(sampling), tuple(scoring), copies)
+        return StepPlan(
+            tuple(rows), tuple(logits_rows), tuple(sampling), tuple(scoring), copies, load
+        )
 
     def _fork(self, sample: Sample, index: int) -> Sample:
         """Another answer to the same prompt, whose memory is shared as far as it is equal."""
-        twin = Sample(sample.request, index, list(sample.request.prompt))
+        twin = Sample(sample.request, index, list(sample.request.prompt), sample.arrival)
         twin.rolls_from = sample.rolls_from
         try:
             if len(self._running) == self._limits.max_num_seqs:
                 raise OutOfCache(blocks=0, slots=1)
             twin.seq, copies = self._caches.fork(sample.seq)
         except OutOfCache:  # it computes the prompt itself, later
-            self._waiting.appendleft(twin)
+            insort(self._waiting, twin, key=RANK)
             return twin
         self._copies += copies
-        self._running.append(twin)
+        insort(self._running, twin, key=RANK)
         return twin
 
     def _finish_reason(self, sample: Sample, token_id: int) -> FinishReason | None:
