@@ -75,6 +75,7 @@ class Serving:
         clock: Callable[[], float] | None = None,
     ) -> None:
         sizes = sizes or Sizes()
+        self.tokenizer = tokenizer
         config = tiny.decoder.config
         self.limits = AdmissionLimits(config.vocab_size, 512, frozenset(tokenizer.eos_ids))
         self.storage = CacheStorage(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from thalweg.config import SamplingParams
+from thalweg.config import RequestOptions, SamplingParams
 from thalweg.memory.manager import CacheManager
 from thalweg.scheduler.plan import StepPlan, StepResult, Token
 from thalweg.scheduler.request import Request
@@ -40,8 +40,11 @@ class Ask:
     scored: bool = False
     stops: bool = False
     """STOP ends its answers."""
+    priority: int = 0
     leaves: int | None = None
     """The step before which it is aborted."""
+    leaves_in_flight: bool = False
+    """Aborted while that step is computed, rather than before it."""
     cut: int | None = None
     """Its answers end at this many tokens, because of what their text says."""
 
@@ -49,7 +52,13 @@ class Ask:
         params = SamplingParams(n=self.n, prompt_logprobs=0 if self.scored else None)
         prompt = tuple((int(name) * 7 + p * 3) % 50 + 1 for p in range(self.length))
         return Request(
-            name, prompt, params, 0, self.max_tokens, frozenset({STOP} if self.stops else ())
+            name,
+            prompt,
+            params,
+            0,
+            self.max_tokens,
+            frozenset({STOP} if self.stops else ()),
+            options=RequestOptions(priority=self.priority),
         )
 
 
@@ -107,9 +116,12 @@ class Driver:
         self.scheduler.abort(name)
         self.ended |= {(name, index) for index in range(self.asks[name].n)}
 
-    def step(self, *, fails: bool = False) -> StepPlan:
+    def step(self, *, fails: bool = False, leave: Sequence[str] = ()) -> StepPlan:
+        """`leave` are aborted after the step was planned."""
         plan = self.scheduler.schedule()
         self.check(plan)
+        for name in leave:
+            self.abort(name)
         if fails:
             self.scheduler.rollback(plan)
             self.first = None
@@ -118,6 +130,8 @@ class Driver:
         for row in plan.rows:
             self.num_computed += len(row.token_ids)
         for score in plan.scoring:
+            if score.sample.has_ended:
+                continue
             self.scored[score.sample.request.id].append(score.token_id)
         drawn = [Token(next_token(row.history, row.sample_index)) for row in plan.sampling]
         result = StepResult(tuple(drawn), tuple(Token(s.token_id) for s in plan.scoring))
@@ -154,7 +168,10 @@ class Driver:
             name = row.sample.request.id
             if name not in self.started:
                 gone = {n for n, _ in self.ended}
-                earlier = {str(i) for i in range(int(name))}
+                urgency = self.asks[name].priority
+                earlier = {
+                    str(i) for i in range(int(name)) if self.asks[str(i)].priority <= urgency
+                }
                 assert earlier <= {*self.started, *gone}, "a later request began first"
                 self.started.append(name)
         assert list(plan.logits_rows) == sorted({*plan.logits_rows})
@@ -185,17 +202,18 @@ class Driver:
 
 def drive(driver: Driver, asks: Sequence[Ask], fails: frozenset[int] = frozenset()) -> Driver:
     coming = sorted(asks, key=lambda ask: ask.arrives)
-    leaving: dict[int, list[str]] = {}
+    leaving: dict[tuple[int, bool], list[str]] = {}
     most = 50 + 8 * sum(ask.length + ask.n * (ask.length + ask.max_tokens) for ask in asks)
     for i in range(most):
         while coming and coming[0].arrives <= i:
             ask = coming.pop(0)
             name = driver.add(ask)
             if ask.leaves is not None:
-                leaving.setdefault(max(ask.leaves, i), []).append(name)
-        for name in leaving.pop(i, []):
+                when = (max(ask.leaves, i), ask.leaves_in_flight)
+                leaving.setdefault(when, []).append(name)
+        for name in leaving.pop((i, False), []):
             driver.abort(name)
-        driver.step(fails=i in fails)
+        driver.step(fails=i in fails, leave=leaving.pop((i, True), ()))
         if not driver.scheduler.has_work and not coming:
             driver.assert_done()
             return driver
@@ -210,7 +228,9 @@ asks = st.builds(
     arrives=st.integers(0, 12),
     scored=st.booleans(),
     stops=st.booleans(),
+    priority=st.sampled_from([0, 0, 0, 1, -1]),
     leaves=st.one_of(st.none(), st.none(), st.integers(0, 20)),
+    leaves_in_flight=st.booleans(),
     cut=st.one_of(st.none(), st.none(), st.integers(1, 4)),
 )
 
@@ -376,4 +396,25 @@ def test_aborting_twice_or_an_unknown_request_is_nothing() -> None:
     for _ in range(2):
         driver.scheduler.abort(name)
     driver.scheduler.abort("nobody")
+    driver.assert_done()
+
+
+def test_an_urgent_request_takes_the_place_of_a_less_urgent_one() -> None:
+    driver = Driver(max_num_seqs=2)
+    for priority in (1, 2, 2):
+        driver.add(Ask(3, max_tokens=4, priority=priority))
+    assert shares(driver.step()) == {"0": 3, "1": 3}
+    driver.add(Ask(3, max_tokens=4))
+    assert shares(driver.step()) == {"3": 3, "0": 1}, "the last of the least urgent gives way"
+    assert shares(driver.step()) == {"3": 1, "0": 1}, "equals do not push each other out"
+    while driver.scheduler.has_work:
+        driver.step()
+    driver.assert_done()
+
+
+def test_cancelling_all_of_a_step_that_is_computed() -> None:
+    driver = Driver()
+    names = [driver.add(Ask(5, n=2, leaves=1)), driver.add(Ask(6, leaves=1, scored=True))]
+    driver.step(leave=names)
+    assert not driver.scheduler.has_work
     driver.assert_done()
