@@ -25,6 +25,10 @@ class EngineClosed(ThalwegError):
     """The engine is shutting down, or it has failed."""
 
 
+class RequestFailed(ThalwegError):
+    """Computing a request failed, through no fault of its sender. Other requests go on."""
+
+
 class QueueFull(RequestError):
     """As many requests are waiting as may. The same request may be taken later."""
 

@@ -7,17 +7,21 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
 from harness import tiny
 from mixture import TEXT_MODELS
-from serving import Result, Serving, make_request
+from serving import PassFailed, Result, Serving, Sizes, make_request
 from thalweg.config import SamplingParams
 from thalweg.engine.async_engine import AsyncEngine
-from thalweg.errors import EngineClosed, RequestError
+from thalweg.errors import EngineClosed, QueueFull, RequestError, RequestFailed
+from thalweg.ops.registry import KernelSelector
+from thalweg.runner.sampler import LogitsSource, Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from thalweg.scheduler.plan import StepPlan, StepResult
     from thalweg.scheduler.request import Request
     from thalweg.text import Tokenizer
 
@@ -182,6 +186,80 @@ def test_closing_ends_what_is_underway(serving: Serving) -> None:
 
     run(work())
     serving.assert_empty()
+
+
+class Guilty(Sampler):
+    """Fails whenever a certain request is about to get its fourth token."""
+
+    def __call__(self, source: LogitsSource, plan: StepPlan) -> StepResult:
+        for row in plan.sampling:
+            if row.request.id == "guilty" and len(row.history) - len(row.request.prompt) == 3:
+                raise PassFailed
+        return super().__call__(source, plan)
+
+
+def test_a_request_that_fails_ends_alone(small_tokenizer: Tokenizer) -> None:
+    """A13."""
+    alone = Serving(tiny(TEXT_MODELS["hybrid"]), small_tokenizer)
+    expected = alone.run(requests(alone))
+    sampler = Guilty(KernelSelector("reference"), 512, torch.float32)
+    spoilt = Serving(tiny(TEXT_MODELS["hybrid"]), small_tokenizer, sampler=sampler)
+
+    async def work() -> None:
+        async with AsyncEngine(spoilt.engine) as engine:
+            guilty = engine.submit(make_request("guilty", range(50), LONG, spoilt))
+            streams = [engine.submit(request) for request in requests(spoilt)]
+            outputs = await asyncio.gather(*(stream.collect() for stream in streams))
+            assert {output.request_id: Result.of(output) for output in outputs} == expected
+            num_tokens = 0
+            with pytest.raises(RequestFailed, match="PassFailed"):
+                async for delta in guilty:
+                    num_tokens += len(delta.tokens)
+            assert num_tokens == 3
+            again = make_request("after", range(9), SamplingParams(max_tokens=2), spoilt)
+            await engine.submit(again).collect()
+
+    run(work())
+    spoilt.assert_empty()
+
+
+def test_a_pass_that_fails_by_chance_ends_nobody(
+    serving: Serving, small_tokenizer: Tokenizer
+) -> None:
+    alone = Serving(tiny(TEXT_MODELS["hybrid"]), small_tokenizer)
+    expected = alone.run(requests(alone))
+    serving.runner.failing.fail_at = {3, 4, 20}
+
+    async def work() -> None:
+        async with AsyncEngine(serving.engine) as engine:
+            streams = [engine.submit(request) for request in requests(serving)]
+            outputs = await asyncio.gather(*(s.collect() for s in streams), return_exceptions=True)
+        kept = [output for output in outputs if not isinstance(output, BaseException)]
+        assert len(kept) >= len(streams) - 1  # one may have been alone when it failed
+        for output in kept:
+            assert Result.of(output) == expected[output.request_id]
+
+    run(work())
+    serving.assert_empty()
+
+
+def test_a_full_queue_refuses_at_once(small_tokenizer: Tokenizer) -> None:
+    sizes = Sizes(max_num_seqs=1)
+    small = Serving(tiny(TEXT_MODELS["hybrid"]), small_tokenizer, sizes, max_num_waiting=1)
+
+    async def work() -> None:
+        async with AsyncEngine(small.engine) as engine:
+            streams = [engine.submit(make_request(str(i), range(9), LONG, small)) for i in range(5)]
+            results = await asyncio.gather(
+                *(stream.accepted() for stream in streams), return_exceptions=True
+            )
+            refused = [isinstance(result, QueueFull) for result in results]
+            assert not refused[0] and any(refused)
+            for stream, was_refused in zip(streams, refused, strict=True):
+                assert stream.has_ended or not was_refused
+
+    run(work())
+    small.assert_empty()
 
 
 def test_an_idle_engine_uses_no_cpu(serving: Serving) -> None:

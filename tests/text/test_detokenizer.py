@@ -10,7 +10,9 @@ from thalweg.text import IncrementalDetokenizer, SpecialTokens, Tokenizer
 
 
 def deltas(tokenizer: Tokenizer, ids: list[int], *, skip_special: bool = True) -> list[str]:
-    detokenizer = IncrementalDetokenizer(tokenizer, skip_special=skip_special)
+    detokenizer = IncrementalDetokenizer(
+        tokenizer, kept=frozenset() if skip_special else tokenizer.special_ids
+    )
     return [detokenizer.push(token_id) for token_id in ids] + [detokenizer.flush()]
 
 

@@ -18,7 +18,7 @@ class Answer:
         params = request.params
         self._request = request
         self._index = index
-        self._detokenizer = IncrementalDetokenizer(tokenizer)
+        self._detokenizer = IncrementalDetokenizer(tokenizer, kept=request.kept_special)
         self._stops = StopChecker(params.stop, include_stop=params.include_stop)
         self._text: list[str] = []
         self._tokens: list[Token] = []

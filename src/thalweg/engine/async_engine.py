@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from thalweg.engine.engine import StepOutput
+from thalweg.engine.recovery import Failure, Recovery
 from thalweg.engine.stream import RequestStream
 from thalweg.errors import EngineClosed, RequestError
 
@@ -29,6 +30,7 @@ class AsyncEngine:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._recovery = Recovery(engine)
         self._loop = asyncio.get_running_loop()
         self._streams: dict[str, RequestStream] = {}
         self._idle = asyncio.Event()
@@ -52,8 +54,15 @@ class AsyncEngine:
         """Requests that were submitted and have not ended."""
         return len(self._streams)
 
-    def submit(self, request: Request, prompt: str | None = None) -> RequestStream:
-        """Queue an admitted request; `prompt` is its text, for the output.
+    def submit(
+        self,
+        request: Request,
+        prompt: str | None = None,
+        *,
+        on_end: Callable[[RequestStream], None] | None = None,
+    ) -> RequestStream:
+        """Queue an admitted request; `prompt` is its text, for the output. `on_end` is called once,
+        however it ends and whoever listens.
 
         Raises `EngineClosed` once the engine drains, is closed or has failed.
         """
@@ -61,7 +70,7 @@ class AsyncEngine:
             raise EngineClosed("the engine takes no more requests")
         if request.id in self._streams:
             raise RequestError(f"request id {request.id!r} is in use")
-        stream = RequestStream(request.id, partial(self.cancel, request.id))
+        stream = RequestStream(request.id, partial(self.cancel, request.id), on_end)
         self._streams[request.id] = stream
         self._idle.clear()
         self._send(partial(self._add, request, prompt))
@@ -100,7 +109,11 @@ class AsyncEngine:
         try:
             while self._take_commands():
                 if self._engine.has_work:
-                    self._tell(partial(self._deliver, self._engine.step()))
+                    step = self._recovery.step()
+                    if isinstance(step, Failure):
+                        self._tell(partial(self._fail, step.request_id, step.error))
+                    elif step.deltas or step.finished:
+                        self._tell(partial(self._deliver, step))
         except BaseException as error:  # whatever it was, nobody may wait for ever
             self._tell(partial(self._fail_all, error))
 
@@ -121,6 +134,8 @@ class AsyncEngine:
             self._engine.add_request(request, prompt)
         except RequestError as error:
             self._tell(partial(self._fail, request.id, error))
+        else:
+            self._tell(self._streams[request.id].accept)
 
     def _abort(self, request_id: str) -> None:
         if self._engine.is_underway(request_id):  # it may have ended in the last step

@@ -60,6 +60,8 @@ class Engine:
     def __init__(self, parts: EngineParts) -> None:
         self._parts = parts
         self._trackers: dict[str, RequestTracker] = {}
+        self.last_step: tuple[str, ...] = ()
+        """The requests that the last step computed parts of, or failed to."""
 
     @property
     def has_work(self) -> bool:
@@ -90,6 +92,7 @@ class Engine:
         begin = self._parts.clock()
         overdue = self._end_overdue(begin)
         plan = self._parts.scheduler.schedule()
+        self.last_step = tuple(dict.fromkeys(row.sample.request.id for row in plan.rows))
         if not plan.rows:
             return overdue
         try:
@@ -107,6 +110,10 @@ class Engine:
         self._parts.scheduler.abort(request_id)
         tracker.end("abort")
         return tracker.output(self._parts.clock())
+
+    def isolate(self, request_id: str | None) -> None:
+        """Compute nothing but this request until called again; None: everything as ever."""
+        self._parts.scheduler.isolate(request_id)
 
     def _end_overdue(self, now: float) -> StepOutput:
         """End the requests whose time is over."""

@@ -21,13 +21,20 @@ class RequestStream:
     has not taken yet are joined, so what waits for it is never more than one answer's text.
     """
 
-    def __init__(self, request_id: str, abandon: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        request_id: str,
+        abandon: Callable[[], object],
+        on_end: Callable[[RequestStream], None] | None = None,
+    ) -> None:
         self.request_id = request_id
         self.output: RequestOutput | None = None
+        self.error: Exception | None = None
+        self._accepted = False
         self._abandon = abandon
+        self._on_end = on_end
         self._waiting: deque[Delta] = deque()
         self._changed = asyncio.Event()
-        self._error: Exception | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -40,17 +47,23 @@ class RequestStream:
 
     async def __anext__(self) -> Delta:
         while not self._waiting:
-            if self._error is not None:
-                raise self._error
+            if self.error is not None:
+                raise self.error
             if self.output is not None:
                 raise StopAsyncIteration
-            self._changed.clear()
-            await self._changed.wait()
+            await self._wait()
         return self._waiting.popleft()
 
     @property
     def has_ended(self) -> bool:
-        return self.output is not None or self._error is not None
+        return self.output is not None or self.error is not None
+
+    async def accepted(self) -> None:
+        """Wait until the engine has queued it; raises `QueueFull` if it has not."""
+        while not (self._accepted or self.has_ended):
+            await self._wait()
+        if self.error is not None and not self._accepted:
+            raise self.error
 
     def cancel(self) -> None:
         """End the request if it has not ended. The iteration goes on to its end, which is near:
@@ -65,6 +78,10 @@ class RequestStream:
         assert self.output is not None
         return self.output
 
+    def accept(self) -> None:
+        self._accepted = True
+        self._changed.set()
+
     def push(self, delta: Delta) -> None:
         """A piece from the engine, in the event loop's thread."""
         for i, earlier in enumerate(self._waiting):
@@ -77,11 +94,20 @@ class RequestStream:
 
     def end(self, output: RequestOutput) -> None:
         self.output = output
-        self._changed.set()
+        self._ended()
 
     def fail(self, error: Exception) -> None:
-        self._error = error
+        self.error = error
+        self._ended()
+
+    async def _wait(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _ended(self) -> None:
         self._changed.set()
+        if self._on_end is not None:
+            self._on_end(self)
 
 
 def _joined(first: Delta, second: Delta) -> Delta:

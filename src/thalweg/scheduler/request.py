@@ -30,6 +30,8 @@ class Request:
     """Lengths of prefixes that later prompts are likely to share, e.g. a chat without the
     generation prompt."""
     options: RequestOptions = field(default_factory=RequestOptions)
+    kept_special: frozenset[int] = frozenset()
+    """Special tokens whose text belongs to the answer's text."""
 
 
 @dataclass(slots=True, eq=False)

@@ -67,6 +67,7 @@ class Scheduler:
         self._running: list[Sample] = []
         self._copies: list[BlockCopy] = []
         self._num_arrived = 0
+        self._alone: str | None = None
         self._stuck: Sample | None = None
         """The first one waiting, if it did not fit and nothing was freed since."""
 
@@ -92,7 +93,8 @@ class Scheduler:
         self._num_arrived += 1
 
     def schedule(self) -> StepPlan:
-        """Reserve memory for the next step. Only an idle scheduler returns a plan without rows."""
+        """Reserve memory for the next step. Only an idle scheduler returns a plan without rows, or
+        one that was told to `isolate` a request that has ended."""
         self._make_way()
         rows: list[ScheduledRow] = []
         shares, budget = self._shares()
@@ -175,9 +177,19 @@ class Scheduler:
         self._free(sample)
         insort(self._waiting, sample, key=RANK)
 
+    def isolate(self, request_id: str | None) -> None:
+        """Compute nothing but this request until called again; None: everything as ever.
+
+        The others give up their memory, so it runs as if it had come to an idle scheduler.
+        """
+        self._alone, self._stuck = request_id, None
+        for sample in reversed(self._running.copy()):
+            if request_id not in (None, sample.request.id):
+                self.preempt(sample)
+
     def _make_way(self) -> None:
         """Samples that wait take the places of less urgent running ones, the last of them first."""
-        while self._waiting and self._running:
+        while self._waiting and self._running and self._alone is None:
             last, first = self._running[-1].request.options, self._waiting[0].request.options
             if first.priority >= last.priority:
                 break
@@ -234,14 +246,17 @@ class Scheduler:
     def _start_next(self) -> Sample | None:
         """Let the first one that waits run, if all it has so far fits beside the others. None, and
         nothing has changed, if not; so nobody is pushed out, nor is anyone let past it."""
-        is_full = len(self._running) == self._limits.max_num_seqs
-        if is_full or not self._waiting or self._waiting[0] is self._stuck:
+        if len(self._running) == self._limits.max_num_seqs:
             return None
-        sample = self._waiting[0]
+        eligible = (s for s in self._waiting if self._alone in (None, s.request.id))
+        sample = next(eligible, None)
+        if sample is None or sample is self._stuck:
+            return None
         if not self._start(sample):
             self._stuck = sample
             return None
-        insort(self._running, self._waiting.pop(0), key=RANK)
+        self._waiting.remove(sample)
+        insort(self._running, sample, key=RANK)
         return sample
 
     def _start(self, sample: Sample) -> bool:

@@ -17,9 +17,10 @@ class IncrementalDetokenizer:
     An id that no token has (logits may be padded beyond the vocabulary) has no text.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, kept: frozenset[int] = frozenset()) -> None:
+        """`kept`: special tokens whose text is text here; that of others is left out."""
         self._tokenizer = tokenizer
-        self._skipped = tokenizer.special_ids if skip_special else frozenset[int]()
+        self._skipped = tokenizer.special_ids - kept
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._strips_space = tokenizer.strips_space
 
