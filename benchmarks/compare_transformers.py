@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import statistics
 import time
 from dataclasses import asdict, dataclass
@@ -20,6 +21,7 @@ import transformers
 
 import thalweg
 from thalweg import LLM, SamplingParams
+from thalweg.config.model import AttentionConfig
 from thalweg.models.loader import open_checkpoint
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ def peer_model(path: str) -> transformers.LlamaForCausalLM:
     """transformers' own model with the weights of a llama checkpoint, as Thalweg reads them."""
     checkpoint = open_checkpoint(path)
     facts, mixer = checkpoint.config, checkpoint.config.layers[0].mixer
+    assert isinstance(mixer, AttentionConfig), "a llama has attention everywhere"
     config = transformers.LlamaConfig(
         vocab_size=facts.vocab_size,
         hidden_size=facts.hidden_size,
@@ -72,7 +75,8 @@ def peer_model(path: str) -> transformers.LlamaForCausalLM:
         max_position_embeddings=facts.max_position_embeddings,
         tie_word_embeddings=facts.tie_word_embeddings,
     )
-    model = transformers.LlamaForCausalLM(config).eval()
+    model = transformers.LlamaForCausalLM(config)
+    model.train(False)
     weights = checkpoint.weights()
     state = {f"model.{spec.name}": weights[spec.name].float() for spec in checkpoint.plan.weights}
     model.load_state_dict(state, strict=False)
@@ -97,7 +101,7 @@ def compare(llm: LLM, model: transformers.LlamaForCausalLM, case: Case, repeats:
     params = SamplingParams(temperature=0, max_tokens=case.num_new, ignore_eos=True)
     tensor = torch.tensor(ids)
 
-    ours_threads, threads = torch.get_num_threads(), llm.config.threads
+    ours_threads, threads = torch.get_num_threads(), llm.config.threads or 1
 
     def ours() -> object:
         torch.set_num_threads(ours_threads)  # 1 where the compiled kernels have their own
@@ -129,7 +133,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    transformers.logging.set_verbosity_error()
+    transformers.logging.set_verbosity(logging.ERROR)
     model = peer_model(args.model)
     # The prompts are the same each time: with the prefix cache only the first would be computed.
     with LLM(args.model, threads=args.threads, prefix_cache=False) as llm:

@@ -78,6 +78,10 @@ class Tokenizer:
             return self._added[token_id].encode()
         return self._rule.to_bytes(self._core.id_to_token(token_id) or "")
 
+    def to_json(self) -> str:
+        """What a `tokenizer.json` of this tokenizer holds."""
+        return self._core.to_str()
+
     def token_to_id(self, token: str) -> int | None:
         """The id of a vocabulary entry, spelt as the vocabulary spells it."""
         return self._core.token_to_id(token)
