@@ -13,7 +13,7 @@ import torch
 
 from harness import SMALL, tiny
 from serving import Result, Serving, Sizes, make_request
-from thalweg.config import SamplingParams
+from thalweg.config import RequestOptions, SamplingParams
 from thalweg.scheduler.reuse import ReusePolicy
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def test_without_snapshots_kv_alone_saves_nothing_but_harms_nothing(chat: Chat) 
     chat.ask(prompt)
     chat.warm.scheduler.prefix_cache.evict(0, chat.warm.caches.slots.size)
     output = chat.ask(prompt)
-    assert output.num_cached_tokens == 0 and "no snapshot" in str(output.cache_miss)
+    assert output.num_cached_tokens == 0 and "evicted" in str(output.cache_miss)
     assert chat.computed(chat.ask(prompt)) <= BLOCK
 
 
@@ -211,8 +211,35 @@ def test_many_conversations_in_little_memory(small_tokenizer: Tokenizer, sizes: 
 
 
 def test_why_not_more_is_said(chat: Chat) -> None:
-    assert "too short" in str(chat.ask(tokens(3)).cache_miss)
+    assert "too short" in str(chat.ask(tokens(3, 8)).cache_miss)
     assert "nothing known" in str(chat.ask(tokens(30)).cache_miss)
-    chat.ask(tokens(30)[:16] + tokens(2, 9))
-    reason = chat.ask(tokens(30)[:16] + tokens(8, 7)).cache_miss
-    assert reason is not None and "tokens 16 to 19" in reason
+    one = SamplingParams(max_tokens=1, temperature=0)
+    longer = [*tokens(28, 4), *tokens(9, 3)]
+    chat.ask(longer[:28], params=one)
+    assert "new: nothing known goes on after token 28" in str(chat.ask(longer).cache_miss)
+    other = [*tokens(30)[:18], (tokens(30)[18] + 1) % VOCAB, *tokens(8, 7)]
+    assert "prompt diverges at token 18:" in str(chat.ask(other).cache_miss)
+
+
+def test_what_was_given_up_for_memory_is_called_evicted(chat: Chat) -> None:
+    prompt = tokens(30)
+    chat.ask(prompt)
+    cache = chat.warm.scheduler.prefix_cache
+    cache.evict(0, chat.warm.caches.slots.size)
+    assert "evicted: KV is known up to token 28" in str(chat.ask(prompt).cache_miss)
+    cache.evict(chat.warm.caches.blocks.size, 0)
+    assert chat.ask(prompt).cache_miss == "evicted: tokens 0 to 27 were known"
+    assert chat.ask(prompt).cache_miss is None
+
+
+def test_a_salt_learns_nothing_of_what_others_asked(chat: Chat) -> None:
+    """S18: not even where a prompt leaves theirs."""
+    prompt = tokens(30)
+    chat.ask(prompt)
+    params = SamplingParams(max_tokens=1, seed=0)
+    request = chat.request("salted", [*prompt[:7], 9, *prompt[8:]], params, ())
+    chat.warm.engine.add_request(replace(request, options=RequestOptions(cache_salt="mine")))
+    while chat.warm.engine.has_work:
+        chat.warm.step()
+    reason = chat.warm.outputs["salted"].cache_miss
+    assert reason == "new: nothing known begins like this prompt"

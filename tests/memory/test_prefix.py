@@ -76,7 +76,7 @@ class World:
             self.content[block] = tuple(run.tokens[: position + 1])
         snapshots = self.caches.commit(r, num_new)
         keys = run.keys.extend(run.tokens, SIZE)
-        self.prefix.publish(run.seq, keys)
+        self.prefix.publish(run.seq, run.keys)
         for snapshot in snapshots:
             self.prefix.publish_snapshot(snapshot, keys)
 

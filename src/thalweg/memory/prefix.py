@@ -7,17 +7,21 @@ last known block. KV rows above it are shared all the same, and not written agai
 from __future__ import annotations
 
 import heapq
+from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
 from thalweg.ids import NULL
+from thalweg.memory.block_keys import block_content
 from thalweg.memory.manager import Snapshot
+from thalweg.memory.siblings import Siblings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from thalweg.memory import manager
+    from thalweg.memory.block_keys import BlockKeys
 
 
 @dataclass(slots=True, eq=False)
@@ -25,6 +29,8 @@ class Node:
     """A known block. Holds one reference to its KV block, and one to the snapshot's slot."""
 
     key: bytes
+    parent_key: bytes
+    """Of the block before it, known or not: the first block's is the salt's."""
     parent: Node | None
     block: int
     slot: int = NULL
@@ -33,6 +39,8 @@ class Node:
     last_used: int = 0
     num_resumed: int = 0
     """How often a sequence started from this snapshot."""
+    has_lost_snapshot: bool = False
+    """It had one that was given up for memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,9 @@ class PrefixCache:
         self._clock = count(1)
         self._leaves = _LeastRecent()
         self._snapshots = _LeastRecent()
+        self._siblings = Siblings()
+        self._ghosts: OrderedDict[bytes, None] = OrderedDict()
+        """Keys of blocks that were given up lately."""
         self.num_snapshots = 0
 
     @property
@@ -74,6 +85,15 @@ class PrefixCache:
                 resumable = len(nodes)
         return Match(tuple(nodes), resumable)
 
+    def num_lost(self, keys: Sequence[bytes]) -> int:
+        """How many of these blocks, from the first one on, were given up for memory lately."""
+        return next((i for i, key in enumerate(keys) if key not in self._ghosts), len(keys))
+
+    def num_shared(self, parent_key: bytes, token_ids: Sequence[int]) -> int | None:
+        """How many of these tokens the nearest known successor of a block begins with; None: it
+        has no successors."""
+        return self._siblings.num_shared(parent_key, block_content(token_ids))
+
     def resume(self, match: Match) -> manager.Sequence:
         """A sequence that continues a match, which was made since the last eviction."""
         known = match.num_resumable
@@ -91,9 +111,10 @@ class PrefixCache:
             self._leaves.push(match.nodes[-1], now)
         return seq
 
-    def publish(self, seq: manager.Sequence, keys: Sequence[bytes]) -> None:
+    def publish(self, seq: manager.Sequence, names: BlockKeys) -> None:
         """Make a sequence's computed full blocks known. Blocks that are known already stay as they
         are; the sequence goes on with its own."""
+        keys = names.keys
         stop = min(len(keys), seq.num_computed // self._caches.block_size)
         start = stop
         while start and keys[start - 1] not in self._nodes:
@@ -101,7 +122,10 @@ class PrefixCache:
         parent = self._nodes[keys[start - 1]] if start else None
         now = next(self._clock)
         for i in range(start, stop):
-            node = Node(keys[i], parent, self._caches.blocks.share(seq.blocks[i]), last_used=now)
+            block = self._caches.blocks.share(seq.blocks[i])
+            node = Node(keys[i], names.before(i), parent, block, last_used=now)
+            self._siblings.add(node.parent_key, node.key, names.contents[i])
+            self._ghosts.pop(node.key, None)
             if parent is not None:
                 parent.num_children += 1
             self._nodes[keys[i]] = parent = node
@@ -113,6 +137,7 @@ class PrefixCache:
         node = self._nodes[keys[snapshot.num_computed // self._caches.block_size - 1]]
         if node.slot == NULL and snapshot.slot != NULL:
             node.slot = self._caches.slots.share(snapshot.slot)
+            node.has_lost_snapshot = False
             self.num_snapshots += 1
         self._snapshots.push(node, next(self._clock))
         self._caches.drop(snapshot)
@@ -136,14 +161,14 @@ class PrefixCache:
             until=lambda: slots.num_free >= want_slots,
             usable=lambda node: node.slot != NULL,
             free=lambda node: slots.exclusive(node.slot),
-            take=self._drop_snapshot,
+            take=self._lose_snapshot,
         )
         num_shared = self.num_snapshots
         self._snapshots.drain(
             until=lambda: slots.num_free >= want_slots or self.num_snapshots < num_shared,
             usable=lambda node: node.slot != NULL,
             free=lambda node: True,
-            take=self._drop_snapshot,
+            take=self._lose_snapshot,
         )
         self._leaves.drain(
             until=lambda: blocks.num_free >= want_blocks,
@@ -160,6 +185,11 @@ class PrefixCache:
             self._caches.blocks.release(node.block)
         self._nodes.clear()
         self._leaves, self._snapshots = _LeastRecent(), _LeastRecent()
+        self._siblings = Siblings()
+
+    def _lose_snapshot(self, node: Node) -> None:
+        self._drop_snapshot(node)
+        node.has_lost_snapshot = True
 
     def _drop_snapshot(self, node: Node) -> None:
         if node.slot != NULL:
@@ -171,6 +201,10 @@ class PrefixCache:
         self._drop_snapshot(node)
         self._caches.blocks.release(node.block)
         del self._nodes[node.key]
+        self._siblings.remove(node.parent_key, node.key)
+        self._ghosts[node.key] = None
+        if len(self._ghosts) > 2 * self._caches.blocks.size:
+            self._ghosts.popitem(last=False)
         if (parent := node.parent) is not None:
             parent.num_children -= 1
             if not parent.num_children:

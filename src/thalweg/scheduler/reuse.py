@@ -77,7 +77,7 @@ class PrefixReuse:
             return
         size = self._caches.block_size
         keys = sample.keys.extend(sample.tokens, size)
-        self._prefix.publish(sample.seq, keys)
+        self._prefix.publish(sample.seq, sample.keys)
         for snapshot in snapshots:
             self._prefix.publish_snapshot(snapshot, keys)
             if snapshot.num_computed >= sample.rolls_from:
@@ -100,12 +100,20 @@ class PrefixReuse:
             return "prompt_logprobs computes the whole prompt"
         if not last:
             return f"too short: less than a block of {size} tokens and one more"
-        if match.num_resumable < len(match.nodes):
+        known = len(match.nodes)
+        start = known * size
+        if match.num_resumable < known:
+            lost = any(node.has_lost_snapshot for node in match.nodes[match.num_resumable :])
             return (
-                f"no snapshot: KV is known up to token {len(match.nodes) * size}, the state up to "
-                f"token {match.num_resumable * size}"
+                f"{'evicted' if lost else 'no snapshot'}: KV is known up to token {start}, "
+                f"the state up to token {match.num_resumable * size}"
             )
-        if not match.nodes:
-            return "nothing known begins like this prompt"
-        start = len(match.nodes) * size
-        return f"the prompt differs from what is known within tokens {start} to {start + size - 1}"
+        if num_lost := self._prefix.num_lost(sample.keys.keys[known:last]):
+            return f"evicted: tokens {start} to {start + num_lost * size - 1} were known"
+        block = sample.tokens[start : start + size]
+        num_shared = self._prefix.num_shared(sample.keys.before(known), block)
+        if known and num_shared is None:
+            return f"new: nothing known goes on after token {start}"
+        if not known and not num_shared:
+            return "new: nothing known begins like this prompt"
+        return f"prompt diverges at token {start + (num_shared or 0)}: known ones go on differently"
