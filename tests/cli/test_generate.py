@@ -87,7 +87,7 @@ def test_json_holds_the_whole_result(cli: Cli, model: Path, llm: LLM) -> None:
     assert result["prompt"] == "the river"
     assert result["prompt_token_ids"] == list(expected.prompt_token_ids)
     assert result["seed"] == 5
-    assert result["timings"].keys() == {"queue", "prompt", "generation"}
+    assert result["timings"].keys() == {"queue", "prompt", "generation", "inter_token"}
     assert len(result["prompt_logprobs"]) == len(expected.prompt_token_ids) - 1
     for answer, output in zip(result["outputs"], expected.outputs, strict=True):
         assert answer["text"] == output.text

@@ -33,6 +33,8 @@ def result_as_json(output: RequestOutput, tokenizer: Tokenizer) -> dict[str, Any
         "seed": output.seed,
         "num_cached_tokens": output.num_cached_tokens,
         "cache_miss": output.cache_miss,
+        "num_computed_tokens": output.num_computed_tokens,
+        "num_preemptions": output.num_preemptions,
         "timings": asdict(output.timings),
     }
     if output.prompt_tokens:

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from thalweg.engine.metrics import EngineStats, Metrics
 from thalweg.engine.tracker import RequestTracker
 from thalweg.errors import QueueFull, RequestError
 from thalweg.runner.sampler import LogitsSource
@@ -62,6 +63,7 @@ class Engine:
         self._trackers: dict[str, RequestTracker] = {}
         self.last_step: tuple[str, ...] = ()
         """The requests that the last step computed parts of, or failed to."""
+        self._metrics = Metrics()
 
     @property
     def has_work(self) -> bool:
@@ -99,17 +101,30 @@ class Engine:
             result = self._sample(self._launch(plan))
         except BaseException:
             self._parts.scheduler.rollback(plan)
+            self._metrics.failed()
             raise
         done = self._collect(plan, result)
-        self._parts.scheduler.observe(plan, self._parts.clock() - begin)
+        seconds = self._parts.clock() - begin
+        self._parts.scheduler.observe(plan, seconds)
+        self._metrics.stepped(plan, seconds)
         return StepOutput(overdue.deltas + done.deltas, overdue.finished + done.finished)
 
     def cancel(self, request_id: str) -> RequestOutput:
         """End a request, wherever it is, with what it has so far. `KeyError` if it has ended."""
-        tracker = self._trackers.pop(request_id)
+        tracker = self._trackers[request_id]
         self._parts.scheduler.abort(request_id)
         tracker.end("abort")
-        return tracker.output(self._parts.clock())
+        return self._finish(tracker, self._parts.clock())
+
+    def stats(self) -> EngineStats:
+        """Counters, queues and pools. May be called from any thread."""
+        return self._metrics.snapshot(self._parts.scheduler, self._parts.caches)
+
+    def _finish(self, tracker: RequestTracker, now: float) -> RequestOutput:
+        del self._trackers[tracker.request.id]
+        output = tracker.output(now)
+        self._metrics.ended(output)
+        return output
 
     def isolate(self, request_id: str | None) -> None:
         """Compute nothing but this request until called again; None: everything as ever."""
@@ -120,15 +135,14 @@ class Engine:
         late = [tracker for tracker in self._trackers.values() if now >= tracker.deadline]
         deltas: list[Delta] = []
         for tracker in late:
-            del self._trackers[tracker.request.id]
             self._parts.scheduler.abort(tracker.request.id)
             deltas += tracker.end("timeout")
-        return StepOutput(tuple(deltas), tuple(tracker.output(now) for tracker in late))
+        return StepOutput(tuple(deltas), tuple(self._finish(tracker, now) for tracker in late))
 
     def _launch(self, plan: StepPlan) -> InFlight:
         now = self._parts.clock()
         for row in plan.rows:
-            self._trackers[row.sample.request.id].started(row.sample, now)
+            self._trackers[row.sample.request.id].launched(row, now)
         batch = self._parts.batch_builder.build(plan)
         return InFlight(plan, self._parts.runner.forward(batch, plan.copies))
 
@@ -152,5 +166,5 @@ class Engine:
             if delta.finish_reason is not None and new.finish_reason is None:
                 parts.scheduler.finish(new.sample)  # its text ended it
             if tracker.has_ended:
-                finished.append(self._trackers.pop(new.sample.request.id).output(now))
+                finished.append(self._finish(tracker, now))
         return StepOutput(tuple(deltas), tuple(finished))

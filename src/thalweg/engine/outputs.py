@@ -57,6 +57,13 @@ class Timings:
     """From there to the first token."""
     generation: float
     """From there to the last one."""
+    inter_token: tuple[tuple[float, ...], ...]
+    """Of each answer, between its tokens: one less than it has."""
+
+    @property
+    def first_token(self) -> float:
+        """From admission to the first token."""
+        return self.queue + self.prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,10 @@ class RequestOutput:
     """Prompt tokens that were not computed again: the prefix cache knew them."""
     cache_miss: str | None
     """Why it were not more; None if all but the last block were known."""
+    num_computed_tokens: int
+    """Of prompt and answers, those computed again after a preemption included."""
+    num_preemptions: int
+    """How often its answers had to give up their memory."""
     timings: Timings
 
     @property

@@ -9,7 +9,7 @@ from thalweg.engine.outputs import RequestOutput, Timings
 
 if TYPE_CHECKING:
     from thalweg.engine.outputs import Delta, FinishReason
-    from thalweg.scheduler.plan import NewToken, Token
+    from thalweg.scheduler.plan import NewToken, ScheduledRow, Token
     from thalweg.scheduler.request import Request, Sample
     from thalweg.text import Tokenizer
 
@@ -29,17 +29,22 @@ class RequestTracker:
         self._cache_miss: str | None = None
         self._started: float | None = None
         self._first_token: float | None = None
-        self._last_token: float | None = None
+        self._last_tokens: list[float | None] = [None] * request.params.n
+        self._gaps: list[list[float]] = [[] for _ in self._answers]
+        self._num_computed = 0
+        self._samples: set[Sample] = set()
 
     @property
     def has_ended(self) -> bool:
         return all(answer.finish_reason is not None for answer in self._answers)
 
-    def started(self, sample: Sample, now: float) -> None:
-        """A step computes a part of it; only the first one counts."""
+    def launched(self, row: ScheduledRow, now: float) -> None:
+        """A step computes a part of it."""
+        self._samples.add(row.sample)
+        self._num_computed += len(row.token_ids)
         if self._started is None:
             self._started = now
-            self._num_cached, self._cache_miss = sample.num_cached, sample.cache_miss
+            self._num_cached, self._cache_miss = row.sample.num_cached, row.sample.cache_miss
 
     def scored(self, token: Token) -> None:
         """The next prompt token's logprob."""
@@ -48,8 +53,11 @@ class RequestTracker:
     def push(self, new: NewToken, now: float) -> Delta:
         if self._first_token is None:
             self._first_token = now
-        self._last_token = now
-        return self._answers[new.sample.index].push(new.token, new.finish_reason)
+        index = new.sample.index
+        if (last := self._last_tokens[index]) is not None:
+            self._gaps[index].append(now - last)
+        self._last_tokens[index] = now
+        return self._answers[index].push(new.token, new.finish_reason)
 
     def end(self, reason: FinishReason) -> list[Delta]:
         """End all its answers here; the last pieces of those that had not ended."""
@@ -58,6 +66,7 @@ class RequestTracker:
     def output(self, now: float) -> RequestOutput:
         started = self._started or now
         first_token = self._first_token or now
+        last_token = max((each for each in self._last_tokens if each), default=first_token)
         return RequestOutput(
             request_id=self.request.id,
             prompt=self._prompt,
@@ -67,9 +76,12 @@ class RequestTracker:
             seed=self.request.seed,
             num_cached_tokens=self._num_cached,
             cache_miss=self._cache_miss,
+            num_computed_tokens=self._num_computed,
+            num_preemptions=sum(sample.num_preemptions for sample in self._samples),
             timings=Timings(
                 queue=started - self._admitted,
                 prompt=first_token - started,
-                generation=(self._last_token or first_token) - first_token,
+                generation=last_token - first_token,
+                inter_token=tuple(map(tuple, self._gaps)),
             ),
         )

@@ -59,6 +59,7 @@ class Sample:
     """From this token count on, the last block boundary has a snapshot that moves along."""
     rolling: int = 0
     """The token count where that snapshot is now; 0: nowhere yet."""
+    num_preemptions: int = 0
     has_ended: bool = False
 
     def __post_init__(self) -> None:

@@ -68,6 +68,7 @@ class Scheduler:
         self._copies: list[BlockCopy] = []
         self._num_arrived = 0
         self._alone: str | None = None
+        self.num_preemptions = 0
         self._stuck: Sample | None = None
         """The first one waiting, if it did not fit and nothing was freed since."""
 
@@ -175,6 +176,8 @@ class Scheduler:
         """Let a running sample give up its memory and wait for its turn to come again."""
         self._running.remove(sample)
         self._free(sample)
+        sample.num_preemptions += 1
+        self.num_preemptions += 1
         insort(self._waiting, sample, key=RANK)
 
     def isolate(self, request_id: str | None) -> None:
