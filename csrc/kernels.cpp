@@ -48,6 +48,16 @@ void run_linear(const Kernels& kernels, const LinearCall& call) {
            [&](int64_t piece) { kernels.linear(call, pieces.begin(piece), pieces.end(piece)); });
 }
 
+// The call's weight is set here, section by section.
+void run_linear(const Kernels& kernels, const Packed& weight, LinearCall call) {
+  for (const PackedView& section : weight.sections()) {
+    call.weight = section;
+    run_linear(kernels, call);
+    call.out += section.n;
+    if (call.bias) call.bias += section.n;
+  }
+}
+
 void run_silu(const Kernels& kernels, const SiluCall& call, int64_t rows) {
   constexpr int64_t kChunk = 1024;
   int64_t chunks = ceil_div(call.width, kChunk);
@@ -85,15 +95,16 @@ const Kernels& current_kernels() { return *chosen(); }
 Linear::Linear(std::shared_ptr<Packed> weight, Address bias)
     : kernels_(&current_kernels()),
       weight_(std::move(weight)),
-      bias_(copy_of(bias, weight_->view().n)) {}
+      bias_(copy_of(bias, weight_->n())) {}
 
 void Linear::run(Address x, int64_t x_stride, int64_t rows, Address out, int64_t out_stride) const {
-  run_linear(*kernels_, {weight_->view(), bias_.empty() ? nullptr : bias_.data(), floats(x),
-                         x_stride, nullptr, rows, mutable_floats(out), out_stride});
+  run_linear(*kernels_, *weight_,
+             {{}, bias_.empty() ? nullptr : bias_.data(), floats(x), x_stride, nullptr, rows,
+              mutable_floats(out), out_stride});
 }
 
 void Embedding::run(Address ids, int64_t rows, Address out) const {
-  int64_t width = weight_->view().k;
+  int64_t width = weight_->k();
   Split pieces = split(rows, width * 8);
   parallel(pieces.num_pieces(), [&](int64_t piece) {
     for (int64_t i = pieces.begin(piece); i < pieces.end(piece); ++i) {
@@ -371,12 +382,12 @@ void MoE::add_shared(std::shared_ptr<Packed> gate_up, std::shared_ptr<Packed> do
 void MoE::run(Address x, int64_t x_stride, int64_t rows, Address out) const {
   if (rows == 0) return;
   int64_t num_experts = static_cast<int64_t>(down_.size()), chosen = rows * top_k_;
-  int64_t hidden = down_[0]->view().n, width = down_[0]->view().k;
+  int64_t hidden = down_[0]->n(), width = down_[0]->k();
   auto room = [](int64_t n) { return std::unique_ptr<float[]>(new float[n]); };
 
   auto logits = room(chosen > rows * num_experts ? chosen : rows * num_experts);
-  run_linear(*kernels_, {router_->view(), nullptr, floats(x), x_stride, nullptr, rows, logits.get(),
-                         num_experts});
+  run_linear(*kernels_, *router_,
+             {{}, nullptr, floats(x), x_stride, nullptr, rows, logits.get(), num_experts});
   std::vector<int32_t> experts(chosen), places(chosen), tokens(chosen);
   std::vector<float> weights(chosen);
   RouterCall router{num_experts, top_k_, normalise_, logits.get(), experts.data(), weights.data()};
@@ -406,18 +417,21 @@ void MoE::run(Address x, int64_t x_stride, int64_t rows, Address out) const {
     for (int64_t e = 0; e < num_experts; ++e) {
       int64_t n = starts[e + 1] - starts[e];
       if (n == 0) continue;
-      PackedView w = matrices[e]->view();
-      LinearCall call{w,
+      LinearCall call{{},
                       nullptr,
                       gathered ? from : from + starts[e] * from_stride,
                       from_stride,
                       gathered ? tokens.data() + starts[e] : nullptr,
                       n,
-                      to + starts[e] * w.n,
-                      w.n};
-      Split pieces = split(ceil_div(w.n, kPanel), panel_cost(w, n));
-      for (int64_t i = 0; i < pieces.num_pieces(); ++i) {
-        work.push_back({call, pieces.begin(i), pieces.end(i)});
+                      to + starts[e] * matrices[e]->n(),
+                      matrices[e]->n()};
+      for (const PackedView& section : matrices[e]->sections()) {
+        call.weight = section;
+        Split pieces = split(ceil_div(section.n, kPanel), panel_cost(section, n));
+        for (int64_t i = 0; i < pieces.num_pieces(); ++i) {
+          work.push_back({call, pieces.begin(i), pieces.end(i)});
+        }
+        call.out += section.n;
       }
     }
     parallel(static_cast<int64_t>(work.size()),
@@ -432,17 +446,17 @@ void MoE::run(Address x, int64_t x_stride, int64_t rows, Address out) const {
                       weights.data(), nullptr, nullptr, mutable_floats(out)};
   std::unique_ptr<float[]> shared, shared_gate;
   if (shared_down_) {
-    int64_t inner = shared_down_->view().k;
+    int64_t inner = shared_down_->k();
     auto wide = room(rows * 2 * inner), active = room(rows * inner);
     shared = room(rows * hidden);
     shared_gate = room(rows);
-    run_linear(*kernels_, {shared_gate_up_->view(), nullptr, floats(x), x_stride, nullptr, rows,
-                           wide.get(), 2 * inner});
+    run_linear(*kernels_, *shared_gate_up_,
+               {{}, nullptr, floats(x), x_stride, nullptr, rows, wide.get(), 2 * inner});
     run_silu(*kernels_, {inner, wide.get(), 2 * inner, active.get()}, rows);
-    run_linear(*kernels_, {shared_down_->view(), nullptr, active.get(), inner, nullptr, rows,
-                           shared.get(), hidden});
-    run_linear(*kernels_, {shared_gate_->view(), nullptr, floats(x), x_stride, nullptr, rows,
-                           shared_gate.get(), 1});
+    run_linear(*kernels_, *shared_down_,
+               {{}, nullptr, active.get(), inner, nullptr, rows, shared.get(), hidden});
+    run_linear(*kernels_, *shared_gate_,
+               {{}, nullptr, floats(x), x_stride, nullptr, rows, shared_gate.get(), 1});
     combine.shared = shared.get();
     combine.gate = shared_gate.get();
   }

@@ -8,12 +8,38 @@ namespace thalweg {
 
 constexpr int64_t kPanel = 32;     // neighbouring outputs that lie together
 constexpr int64_t kSegment = 256;  // inputs in one chain of fused multiply-adds
-constexpr int64_t kGroup = 32;     // inputs that share a scale
+constexpr int64_t kGroup = 32;     // inputs of a quantised group
 constexpr int64_t kTile = 128;     // positions of context in one partial softmax
 constexpr int64_t kMaxQueries = 16;
 constexpr int32_t kSkip = -1;
 
-enum class Format : int32_t { F32, BF16, F16, Q8, Q4, Q4M };
+// Grouped formats are (code - bias) * scale + minimum. Q8, Q4 and Q4M have a float16 scale (Q4M: and
+// minimum) for 32 inputs. Q4K and Q5K have a float32 scale and minimum for 32, Q6K a float32 scale
+// for 16: what the K types of GGUF come to. Codes of Q4, Q4M, Q4K are half a byte, others a byte.
+enum class Format : int32_t { F32, BF16, F16, Q8, Q4, Q4M, Q4K, Q5K, Q6K };
+
+constexpr bool is_plain(Format f) { return f <= Format::F16; }
+constexpr bool is_half_byte(Format f) {
+  return f == Format::Q4 || f == Format::Q4M || f == Format::Q4K;
+}
+constexpr bool has_float_scale(Format f) { return f >= Format::Q4K; }
+constexpr bool has_minimum(Format f) {
+  return f == Format::Q4M || f == Format::Q4K || f == Format::Q5K;
+}
+constexpr int code_bias(Format f) {
+  return f == Format::Q8 ? 128 : f == Format::Q4 ? 8 : f == Format::Q6K ? 32 : 0;
+}
+// Inputs that share a scale.
+constexpr int64_t group_size(Format f) { return f == Format::Q6K ? 16 : kGroup; }
+// Before the codes of a group of a panel: its scales, then its minimums.
+constexpr int64_t scale_bytes(Format f) { return kPanel * (has_float_scale(f) ? 4 : 2); }
+constexpr int64_t codes_offset(Format f) { return scale_bytes(f) * (has_minimum(f) ? 2 : 1); }
+// Of k inputs of a panel: whole groups, in grouped formats.
+constexpr int64_t panel_bytes(Format f, int64_t k) {
+  if (is_plain(f)) return k * kPanel * (f == Format::F32 ? 4 : 2);
+  int64_t codes = group_size(f) * kPanel / (is_half_byte(f) ? 2 : 1);
+  return k / group_size(f) * (codes_offset(f) + codes);
+}
 
 // A matrix [n, k] in panels: ceil(n / 32) of them, each all k inputs of 32 outputs.
 struct PackedView {

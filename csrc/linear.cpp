@@ -15,19 +15,6 @@ constexpr int kMostRows = 6;
 constexpr int64_t kFewRows = 12;  // up to here widening in registers is faster
 constexpr int64_t kAhead = 1536;  // bytes to ask the memory for before they are needed
 
-// Bytes of `k` inputs (a multiple of 32 for grouped formats) of one panel.
-INLINE int64_t panel_offset(Format f, int64_t k) {
-  switch (f) {
-    case Format::F32: return k * kPanel * 4;
-    case Format::BF16:
-    case Format::F16: return k * kPanel * 2;
-    case Format::Q8: return k / kGroup * (64 + 32 * kPanel);
-    case Format::Q4: return k / kGroup * (64 + 16 * kPanel);
-    case Format::Q4M: return k / kGroup * (128 + 16 * kPanel);
-  }
-  return 0;
-}
-
 // The weights of one input in half a panel: 16 columns. `p` is the input's row of the panel.
 template <Format F>
 INLINE void plain_weights(const uint8_t* p, int half, vf* w) {
@@ -85,43 +72,48 @@ struct CodeRow {
 };
 #endif
 
-// Half a panel's scales for a group of 32 inputs. Every step to a weight is exact but the last
-// one of Q4M, which is one rounding of scale * code + minimum.
+// Half a panel's scales for a group of inputs. Every step to a weight is exact but the last one of
+// formats with a minimum, which is one rounding of scale * code + minimum.
 template <Format F>
 struct Group {
   vf scale[kHalfVectors], offset[kHalfVectors];
 
   INLINE Group read(const uint8_t* p, int half) {
     Group g;
-    const uint16_t* halves = reinterpret_cast<const uint16_t*>(p) + half * kHalf;
     for (int v = 0; v < kHalfVectors; ++v) {
-      vf d = load_f16(halves + v * W);
+      int column = half * kHalf + v * W;
+      vf d = numbers(p, column);
       g.scale[v] = d * 256.0f;
       if constexpr (F == Format::Q8) g.offset[v] = d * -32896.0f;  // 256 * 128 + 128
       if constexpr (F == Format::Q4) g.offset[v] = d * -32776.0f;  // 256 * 128 + 8
-      if constexpr (F == Format::Q4M) g.offset[v] = load_f16(halves + kPanel + v * W);
+      if constexpr (has_minimum(F)) g.offset[v] = numbers(p + scale_bytes(F), column);
     }
     return g;
   }
 
+  INLINE vf numbers(const uint8_t* p, int column) {
+    if constexpr (has_float_scale(F)) return load(reinterpret_cast<const float*>(p) + column);
+    return load_f16(reinterpret_cast<const uint16_t*>(p) + column);
+  }
+
   // Of input j of the group.
   INLINE void weights(const Group& g, const uint8_t* codes, int j, int half, vf* w) {
-    CodeRow row = F == Format::Q8 ? CodeRow::bytes(codes + j * 32)
-                                  : CodeRow::nibbles(codes + j / 2 * 32, j % 2);
+    CodeRow row = is_half_byte(F) ? CodeRow::nibbles(codes + j / 2 * 32, j % 2)
+                                  : CodeRow::bytes(codes + j * 32);
     CodeRow::spread(row, half, w);
     for (int v = 0; v < kHalfVectors; ++v) {
-      if constexpr (F == Format::Q4M) w[v] = w[v] - 128.0f;
-      w[v] = fma(w[v], g.scale[v], g.offset[v]);
+      if constexpr (F == Format::Q6K) {  // its scale has too many bits to be multiplied by 32800
+        w[v] = (w[v] - 128.125f) * g.scale[v];
+      } else {
+        if constexpr (has_minimum(F)) w[v] = w[v] - 128.0f;
+        w[v] = fma(w[v], g.scale[v], g.offset[v]);
+      }
     }
   }
 };
 
-constexpr bool is_plain(Format f) {
-  return f == Format::F32 || f == Format::BF16 || f == Format::F16;
-}
 // Rows at once while widening in registers: scales take some.
 constexpr int64_t rows_at_once(Format f) { return is_plain(f) ? 6 : 4; }
-constexpr int64_t codes_offset(Format f) { return f == Format::Q4M ? 128 : 64; }
 
 // Inputs [begin, end) of M rows against `Halves` halves of a panel -> sums [M][32]
 template <Format F, int M, int Halves>
@@ -150,11 +142,11 @@ INLINE void few_rows(const uint8_t* p, const float* const* x, int64_t begin, int
       }
     }
   } else {
-    for (int64_t k = begin; k < end; k += kGroup, p += panel_offset(F, kGroup)) {
+    for (int64_t k = begin; k < end; k += group_size(F), p += panel_bytes(F, group_size(F))) {
       Group<F> groups[Halves];
       for (int h = 0; h < Halves; ++h) groups[h] = Group<F>::read(p, first_half + h);
-      for (int j = 0; j < kGroup; j += 2) {
-        constexpr int64_t pair = F == Format::Q8 ? 64 : 32;
+      for (int j = 0; j < group_size(F); j += 2) {
+        constexpr int64_t pair = is_half_byte(F) ? 32 : 64;
         if (pair == 64 || j % 4 == 0) __builtin_prefetch(p + kAhead + j / 2 * pair);
         for (int i = 0; i < 2; ++i) {
           for (int h = 0; h < Halves; ++h) {
@@ -202,9 +194,9 @@ void widen(const uint8_t* p, int64_t length, float* out) {
       }
     }
   } else {
-    for (int64_t k = 0; k < length; k += kGroup, p += panel_offset(F, kGroup)) {
+    for (int64_t k = 0; k < length; k += group_size(F), p += panel_bytes(F, group_size(F))) {
       Group<F> groups[2] = {Group<F>::read(p, 0), Group<F>::read(p, 1)};
-      for (int j = 0; j < kGroup; j += 2) {
+      for (int j = 0; j < group_size(F); j += 2) {
         for (int i = 0; i < 2; ++i) {
           for (int half = 0; half < 2; ++half) {
             Group<F>::weights(groups[half], p + codes_offset(F), j + i, half, w);
@@ -258,7 +250,7 @@ void few(const LinearCall& c, int64_t panel) {
     alignas(64) float total[kMostRows * kPanel], sums[kMostRows * kPanel];
     for (int64_t begin = 0; begin < c.weight.k || begin == 0; begin += kSegment) {
       int64_t end = least(begin + kSegment, c.weight.k);
-      const uint8_t* p = data + panel_offset(F, begin);
+      const uint8_t* p = data + panel_bytes(F, begin);
       float* to = begin == 0 ? total : sums;
       switch (m) {
         case 1: few_rows<F, 1>(p, x, begin, end, to); break;
@@ -321,7 +313,7 @@ void many(const LinearCall& c, int64_t first_panel, int64_t last_panel) {
       int64_t length = least(kSegment, c.weight.k - begin);
       bool first = begin == 0, last = begin + length >= c.weight.k;
       for (int64_t i = 0; i < panels; ++i) {
-        widen<F>(c.weight.data + (panel + i) * c.weight.panel_bytes + panel_offset(F, begin),
+        widen<F>(c.weight.data + (panel + i) * c.weight.panel_bytes + panel_bytes(F, begin),
                  length, widened + i * kSegment * kPanel);
       }
       for (int64_t row = 0; row < c.rows; row += size) {
@@ -367,6 +359,9 @@ void linear(const LinearCall& c, int64_t first_panel, int64_t last_panel) {
     case Format::Q8: return panels<Format::Q8>(c, first_panel, last_panel);
     case Format::Q4: return panels<Format::Q4>(c, first_panel, last_panel);
     case Format::Q4M: return panels<Format::Q4M>(c, first_panel, last_panel);
+    case Format::Q4K: return panels<Format::Q4K>(c, first_panel, last_panel);
+    case Format::Q5K: return panels<Format::Q5K>(c, first_panel, last_panel);
+    case Format::Q6K: return panels<Format::Q6K>(c, first_panel, last_panel);
   }
 }
 

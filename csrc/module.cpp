@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "kernels.h"
@@ -9,6 +10,9 @@
 
 namespace nb = nanobind;
 using namespace thalweg;
+
+// Addresses of rows and of the order of their groups, or 0.
+using PartTuple = std::tuple<Address, int32_t, int64_t, Address>;
 
 NB_MODULE(_kernels, m) {
   using Unlocked = nb::call_guard<nb::gil_scoped_release>;
@@ -26,10 +30,14 @@ NB_MODULE(_kernels, m) {
 
   nb::class_<Packed>(m, "Packed")
       .def("__init__",
-           [](Packed* self, Address values, int32_t source, int64_t n, int64_t k) {
+           [](Packed* self, const std::vector<PartTuple>& parts, int64_t k) {
              nb::gil_scoped_release unlocked;
-             new (self)
-                 Packed(reinterpret_cast<const void*>(values), static_cast<Source>(source), n, k);
+             std::vector<Part> all;
+             for (const auto& [data, source, rows, groups] : parts) {
+               all.push_back({reinterpret_cast<const uint8_t*>(data), static_cast<Source>(source),
+                              rows, reinterpret_cast<const int32_t*>(groups)});
+             }
+             new (self) Packed(all, k);
            })
       .def_prop_ro("format", &Packed::format_name)
       .def_prop_ro("nbytes", &Packed::nbytes);

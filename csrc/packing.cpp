@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -13,28 +14,11 @@
 namespace thalweg {
 namespace {
 
-uint32_t bits_of(float x) {
-  uint32_t u;
-  std::memcpy(&u, &x, 4);
-  return u;
-}
-
-float float_of(uint32_t u) {
-  float x;
-  std::memcpy(&x, &u, 4);
-  return x;
-}
-
-struct Codes {
-  uint8_t code[kGroup];  // signed for Q8
-  uint16_t scale, minimum;
-};
-
 constexpr float kToInteger = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
 
 // The group's codes if the format holds all 32 values exactly. The scales tried are the ones that
 // quantisers choose: the value of largest magnitude has the code of largest magnitude.
-bool encode(Format format, const float* w, Codes* out) {
+bool encode(Format format, const float* w, Group* out) {
   float low = w[0], high = w[0], extreme = w[0];
   for (int i = 0; i < kGroup; ++i) {
     if (!(std::fabs(w[i]) < 65504.0f)) return false;
@@ -45,18 +29,17 @@ bool encode(Format format, const float* w, Codes* out) {
   float range = format == Format::Q8   ? std::fabs(extreme) / 127.0f
                 : format == Format::Q4 ? extreme / -8.0f
                                        : (high - low) / 15.0f;
-  out->scale = float_to_f16(range);
-  out->minimum = format == Format::Q4M ? float_to_f16(low) : 0;
-  float d = f16_to_float(out->scale);
-  float m = format == Format::Q4M ? f16_to_float(out->minimum) : 0.0f;
+  float d = f16_to_float(float_to_f16(range));
+  float m = format == Format::Q4M ? f16_to_float(float_to_f16(low)) : 0.0f;
+  out->scale[0] = out->scale[1] = d;
+  out->minimum = m;
   float least = format == Format::Q8 ? -127 : format == Format::Q4 ? -8 : 0;
   float most = format == Format::Q8 ? 127 : format == Format::Q4 ? 7 : 15;
   for (int i = 0; i < kGroup; ++i) {
     float q = d == 0.0f ? 0.0f : ((w[i] - m) / d + kToInteger) - kToInteger;
     if (!(q >= least && q <= most)) return false;
     if ((format == Format::Q4M ? std::fma(q, d, m) : q * d) != w[i]) return false;
-    int bias = format == Format::Q8 ? 128 : format == Format::Q4 ? 8 : 0;
-    out->code[i] = static_cast<uint8_t>(static_cast<int>(q) + bias);
+    out->code[i] = static_cast<uint8_t>(static_cast<int>(q) + code_bias(format));
   }
   return true;
 }
@@ -75,45 +58,34 @@ bool row_fits(Format format, const float* w, int64_t k) {
       }
       return true;
     default: {
-      Codes codes;
+      Group group;
       for (int64_t i = 0; i < k; i += kGroup) {
-        if (!encode(format, w + i, &codes)) return false;
+        if (!encode(format, w + i, &group)) return false;
       }
       return true;
     }
   }
 }
 
-Format narrowest(const float* w, int64_t n, int64_t k) {
+bool fits(Format format, const Part& part, int64_t k) {
+  std::atomic<bool> all{true};
+  Split pieces = split(part.rows, k);
+  parallel(pieces.num_pieces(), [&](int64_t piece) {
+    for (int64_t i = pieces.begin(piece); i < pieces.end(piece) && all; ++i) {
+      if (!row_fits(format, reinterpret_cast<const float*>(part.data) + i * k, k)) all = false;
+    }
+  });
+  return all;
+}
+
+Format narrowest(const Part& part, int64_t k) {
+  if (part.source != Source::F32) return native_format(part.source);
   for (Format format : {Format::Q4, Format::Q4M, Format::Q8, Format::BF16, Format::F16}) {
-    bool grouped = format == Format::Q4 || format == Format::Q4M || format == Format::Q8;
-    if (grouped && k % kGroup != 0) continue;
-    std::atomic<bool> fits{true};
-    Split pieces = split(n, k);
-    parallel(pieces.num_pieces(), [&](int64_t piece) {
-      for (int64_t i = pieces.begin(piece); i < pieces.end(piece) && fits; ++i) {
-        if (!row_fits(format, w + i * k, k)) fits = false;
-      }
-    });
-    if (fits) return format;
+    if (!is_plain(format) && k % kGroup != 0) continue;
+    if (fits(format, part, k)) return format;
   }
   return Format::F32;
 }
-
-int64_t bytes_of_panel(Format format, int64_t k) {
-  switch (format) {
-    case Format::F32: return k * kPanel * 4;
-    case Format::BF16:
-    case Format::F16: return k * kPanel * 2;
-    case Format::Q8: return k / kGroup * (64 + 32 * kPanel);
-    case Format::Q4: return k / kGroup * (64 + 16 * kPanel);
-    case Format::Q4M: return k / kGroup * (128 + 16 * kPanel);
-  }
-  return 0;
-}
-
-int64_t group_bytes(Format format) { return bytes_of_panel(format, kGroup); }
-int64_t codes_offset(Format format) { return format == Format::Q4M ? 128 : 64; }
 
 // Of column c, as `linear.cpp` reads them.
 int64_t half_place(Format format, int64_t c) {
@@ -122,38 +94,95 @@ int64_t half_place(Format format, int64_t c) {
 }
 int64_t byte_place(int64_t c) { return c % 8 / 4 * 16 + c / 8 * 4 + c % 4; }
 
-void put_column(Format format, uint8_t* panel, int64_t c, const float* w, int64_t k) {
-  switch (format) {
-    case Format::F32:
-      for (int64_t i = 0; i < k; ++i) std::memcpy(panel + (i * kPanel + c) * 4, w + i, 4);
-      return;
-    case Format::BF16:
-    case Format::F16:
-      for (int64_t i = 0; i < k; ++i) {
-        uint16_t h =
-            format == Format::F16 ? float_to_f16(w[i]) : static_cast<uint16_t>(bits_of(w[i]) >> 16);
-        std::memcpy(panel + (i * kPanel + half_place(format, c)) * 2, &h, 2);
+void put_number(Format format, uint8_t* p, int64_t c, float x) {
+  if (has_float_scale(format)) {
+    std::memcpy(p + c * 4, &x, 4);
+  } else {
+    uint16_t h = float_to_f16(x);
+    std::memcpy(p + c * 2, &h, 2);
+  }
+}
+
+float number(Format format, const uint8_t* p, int64_t c) {
+  if (!has_float_scale(format)) return f16_to_float(load_half(p + c * 2));
+  float x;
+  std::memcpy(&x, p + c * 4, 4);
+  return x;
+}
+
+// The rows of a section, one of a panel's columns each, and how to find them.
+class Rows {
+ public:
+  Rows(const Part* first, const Part* last, int64_t k) : k_(k) {
+    for (const Part* part = first; part != last; ++part) {
+      parts_.push_back({*part, n_});
+      n_ += part->rows;
+    }
+  }
+  int64_t size() const { return n_; }
+
+  void put(Format format, uint8_t* panel, int64_t c, int64_t row) const {
+    size_t i = parts_.size() - 1;
+    while (parts_[i].first_row > row) --i;
+    const Part& part = parts_[i].part;
+    const uint8_t* data = part.data + (row - parts_[i].first_row) * row_bytes(part.source, k_);
+    if (is_plain(format)) return put_plain(format, panel, c, part.source, data);
+    for (int64_t g = 0; g < k_ / kGroup; ++g, panel += panel_bytes(format, kGroup)) {
+      Group group;
+      if (part.source == Source::F32) {
+        encode(format, reinterpret_cast<const float*>(data) + g * kGroup, &group);
+      } else {
+        read_group(part.source, data, part.groups ? part.groups[g] : g, &group);
       }
-      return;
-    default: {
-      Codes codes;
-      for (int64_t i = 0; i < k; i += kGroup, panel += group_bytes(format)) {
-        encode(format, w + i, &codes);
-        std::memcpy(panel + c * 2, &codes.scale, 2);
-        if (format == Format::Q4M) std::memcpy(panel + 64 + c * 2, &codes.minimum, 2);
-        uint8_t* out = panel + codes_offset(format);
-        for (int j = 0; j < kGroup; ++j) {
-          if (format == Format::Q8) {
-            out[j * 32 + byte_place(c)] = codes.code[j];
-          } else {  // two inputs in a byte
-            uint8_t* byte = out + j / 2 * 32 + byte_place(c);
-            *byte = static_cast<uint8_t>(*byte | codes.code[j] << (j % 2 * 4));
-          }
+      put_group(format, panel, c, group);
+    }
+  }
+
+ private:
+  struct Placed {
+    Part part;
+    int64_t first_row;
+  };
+
+  void put_plain(Format format, uint8_t* panel, int64_t c, Source source,
+                 const uint8_t* data) const {
+    for (int64_t i = 0; i < k_; ++i) {
+      if (format == Format::F32) {
+        std::memcpy(panel + (i * kPanel + c) * 4, data + i * 4, 4);
+        continue;
+      }
+      uint16_t h;
+      if (source == Source::F32) {
+        float x;
+        std::memcpy(&x, data + i * 4, 4);
+        h = format == Format::F16 ? float_to_f16(x) : static_cast<uint16_t>(bits_of(x) >> 16);
+      } else {
+        h = load_half(data + i * 2);
+      }
+      std::memcpy(panel + (i * kPanel + half_place(format, c)) * 2, &h, 2);
+    }
+  }
+
+  static void put_group(Format format, uint8_t* panel, int64_t c, const Group& group) {
+    int64_t size = group_size(format), place = byte_place(c);
+    for (int64_t start = 0; start < kGroup; start += size, panel += panel_bytes(format, size)) {
+      put_number(format, panel, c, group.scale[start / 16]);
+      if (has_minimum(format)) put_number(format, panel + scale_bytes(format), c, group.minimum);
+      uint8_t* out = panel + codes_offset(format) + place;
+      const uint8_t* code = group.code + start;
+      if (is_half_byte(format)) {  // two inputs in a byte
+        for (int64_t j = 0; j < size; j += 2) {
+          out[j / 2 * 32] = static_cast<uint8_t>(code[j] | code[j + 1] << 4);
         }
+      } else {
+        for (int64_t j = 0; j < size; ++j) out[j * 32] = code[j];
       }
     }
   }
-}
+
+  std::vector<Placed> parts_;
+  int64_t k_, n_ = 0;
+};
 
 uint8_t* allocate(int64_t bytes) {
   constexpr int64_t kHuge = int64_t{2} << 20;
@@ -167,111 +196,81 @@ uint8_t* allocate(int64_t bytes) {
   return static_cast<uint8_t*>(p);
 }
 
-}  // namespace
-
-float f16_to_float(uint16_t h) {
-  uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16;
-  uint32_t body = static_cast<uint32_t>(h & 0x7fff) << 13;
-  if ((h & 0x7c00) == 0x7c00) return float_of(sign | body | 0x7f800000);
-  return float_of(sign | bits_of(float_of(body) * 0x1p112f));
-}
-
-uint16_t float_to_f16(float x) {
-  uint32_t u = bits_of(x), sign = u & 0x80000000;
-  u ^= sign;
-  uint32_t h;
-  if (u > 0x7f800000) {
-    h = 0x7e00;
-  } else if (u >= 0x477ff000) {
-    h = 0x7c00;
-  } else if (u < 0x38800000) {  // subnormal: let the addition round
-    h = bits_of(float_of(u) + 0.5f) - bits_of(0.5f);
-  } else {
-    h = (u + 0xc8000fffu + ((u >> 13) & 1)) >> 13;
-  }
-  return static_cast<uint16_t>(h | sign >> 16);
-}
-
-float bf16_to_float(uint16_t h) { return float_of(static_cast<uint32_t>(h) << 16); }
-
-uint16_t float_to_bf16(float x) {
-  uint32_t u = bits_of(x);
-  if ((u & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(u >> 16 | 0x40);
-  return static_cast<uint16_t>((u + 0x7fff + (u >> 16 & 1)) >> 16);
-}
-
-Packed::Packed(const void* values, Source source, int64_t n, int64_t k)
-    : format_(source == Source::BF16  ? Format::BF16
-              : source == Source::F16 ? Format::F16
-                                      : narrowest(static_cast<const float*>(values), n, k)),
-      n_(n),
-      k_(k),
-      panel_bytes_(bytes_of_panel(format_, k)),
-      data_(allocate(num_panels() * panel_bytes_)) {
-  parallel(num_panels(), [&](int64_t panel) {
-    uint8_t* p = data_.get() + panel * panel_bytes_;
-    std::memset(p, 0, panel_bytes_);
-    std::vector<float> widened(source == Source::F32 ? 0 : k);
-    for (int64_t c = 0; c < kPanel && panel * kPanel + c < n_; ++c) {
-      int64_t offset = (panel * kPanel + c) * k;
-      const float* row = static_cast<const float*>(values) + offset;
-      if (source != Source::F32) {
-        const uint16_t* halves = static_cast<const uint16_t*>(values) + offset;
-        for (int64_t i = 0; i < k; ++i) {
-          widened[i] = source == Source::F16 ? f16_to_float(halves[i]) : bf16_to_float(halves[i]);
-        }
-        row = widened.data();
-      }
-      put_column(format_, p, c, row, k);
-    }
-  });
-}
-
-const char* Packed::format_name() const {
-  switch (format_) {
+const char* name_of(Format format) {
+  switch (format) {
     case Format::F32: return "f32";
     case Format::BF16: return "bf16";
     case Format::F16: return "f16";
     case Format::Q8: return "q8";
     case Format::Q4: return "q4";
     case Format::Q4M: return "q4m";
+    case Format::Q4K: return "q4k";
+    case Format::Q5K: return "q5k";
+    case Format::Q6K: return "q6k";
   }
   return "";
 }
 
+}  // namespace
+
+Packed::Packed(const std::vector<Part>& parts, int64_t k) : k_(k) {
+  std::vector<Format> formats;
+  for (const Part& part : parts) formats.push_back(narrowest(part, k));
+  for (size_t first = 0, last; first < parts.size(); first = last) {
+    last = first + 1;
+    while (last < parts.size() && formats[last] == formats[first]) ++last;
+    add_section(parts.data() + first, parts.data() + last, formats[first]);
+  }
+}
+
+void Packed::add_section(const Part* first, const Part* last, Format format) {
+  Rows rows(first, last, k_);
+  int64_t num_panels = ceil_div(rows.size(), kPanel), each = panel_bytes(format, k_);
+  uint8_t* data = memory_.emplace_back(allocate(num_panels * each)).get();
+  parallel(num_panels, [&](int64_t panel) {
+    uint8_t* p = data + panel * each;
+    int64_t columns = std::min(kPanel, rows.size() - panel * kPanel);
+    if (columns < kPanel) std::memset(p, 0, each);
+    for (int64_t c = 0; c < columns; ++c) rows.put(format, p, c, panel * kPanel + c);
+  });
+  sections_.push_back({format, rows.size(), k_, each, data});
+  n_ += rows.size();
+  nbytes_ += num_panels * each;
+}
+
+std::string Packed::format_name() const {
+  std::string names;
+  for (const PackedView& section : sections_) {
+    names += (names.empty() ? "" : " + ") + std::string(name_of(section.format));
+  }
+  return names;
+}
+
 void Packed::row(int64_t i, float* out) const {
-  const uint8_t* panel = data_.get() + i / kPanel * panel_bytes_;
-  int64_t c = i % kPanel;
-  auto half = [](const uint8_t* p) {
-    uint16_t h;
-    std::memcpy(&h, p, 2);
-    return h;
-  };
-  switch (format_) {
-    case Format::F32:
-      for (int64_t j = 0; j < k_; ++j) std::memcpy(out + j, panel + (j * kPanel + c) * 4, 4);
-      return;
-    case Format::BF16:
-    case Format::F16: {
-      const uint8_t* p = panel + half_place(format_, c) * 2;
-      for (int64_t j = 0; j < k_; ++j) {
-        uint16_t h = half(p + j * kPanel * 2);
-        out[j] = format_ == Format::F16 ? f16_to_float(h) : bf16_to_float(h);
-      }
-      return;
+  const PackedView* section = sections_.data();
+  while (i >= section->n) i -= section++->n;
+  Format format = section->format;
+  const uint8_t* panel = section->data + i / kPanel * section->panel_bytes;
+  int64_t c = i % kPanel, size = group_size(format);
+  if (format == Format::F32) {
+    for (int64_t j = 0; j < k_; ++j) std::memcpy(out + j, panel + (j * kPanel + c) * 4, 4);
+  } else if (is_plain(format)) {
+    const uint8_t* p = panel + half_place(format, c) * 2;
+    for (int64_t j = 0; j < k_; ++j) {
+      uint16_t h = load_half(p + j * kPanel * 2);
+      out[j] = format == Format::F16 ? f16_to_float(h) : bf16_to_float(h);
     }
-    default:
-      for (int64_t g = 0; g < k_; g += kGroup, panel += group_bytes(format_)) {
-        float d = f16_to_float(half(panel + c * 2));
-        float m = format_ == Format::Q4M ? f16_to_float(half(panel + 64 + c * 2)) : 0.0f;
-        const uint8_t* codes = panel + codes_offset(format_);
-        for (int j = 0; j < kGroup; ++j) {
-          int q = format_ == Format::Q8 ? codes[j * 32 + byte_place(c)] - 128
-                                        : (codes[j / 2 * 32 + byte_place(c)] >> (j % 2 * 4) & 15) -
-                                              (format_ == Format::Q4 ? 8 : 0);
-          out[g + j] = std::fma(static_cast<float>(q), d, m);
-        }
+  } else {
+    for (int64_t g = 0; g < k_; g += size, panel += panel_bytes(format, size)) {
+      float d = number(format, panel, c);
+      float m = has_minimum(format) ? number(format, panel + scale_bytes(format), c) : 0.0f;
+      const uint8_t* codes = panel + codes_offset(format) + byte_place(c);
+      for (int64_t j = 0; j < size; ++j) {
+        int code = is_half_byte(format) ? codes[j / 2 * 32] >> (j % 2 * 4) & 15 : codes[j * 32];
+        float q = static_cast<float>(code - code_bias(format));
+        out[g + j] = has_minimum(format) ? std::fma(q, d, m) : q * d;
       }
+    }
   }
 }
 

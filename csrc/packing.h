@@ -2,25 +2,35 @@
 // a result: only how many bytes a product reads.
 #pragma once
 
-#include <cstddef>
 #include <cstdlib>
 #include <memory>
+#include <string>
+#include <vector>
 
-#include "level.h"
+#include "blocks.h"
 
 namespace thalweg {
 
-enum class Source : int32_t { F32, BF16, F16 };
+// Rows of one stored type, one after the other in memory.
+struct Part {
+  const uint8_t* data;
+  Source source;
+  int64_t rows;
+  const int32_t* groups;  // stored place of each group of 32 inputs; null: as they are
+};
 
+// Neighbouring parts of one format share panels; the others follow in sections of their own.
 class Packed {
  public:
-  // Rows of k values, contiguous. Reads them on all threads.
-  Packed(const void* values, Source source, int64_t n, int64_t k);
+  // Parts with rows of k values, one below the other. Reads them on all threads.
+  Packed(const std::vector<Part>& parts, int64_t k);
+  Packed(const Packed&) = delete;
 
-  PackedView view() const { return {format_, n_, k_, panel_bytes_, data_.get()}; }
-  int64_t num_panels() const { return (n_ + kPanel - 1) / kPanel; }
-  int64_t nbytes() const { return num_panels() * panel_bytes_; }
-  const char* format_name() const;
+  int64_t n() const { return n_; }
+  int64_t k() const { return k_; }
+  int64_t nbytes() const { return nbytes_; }
+  std::string format_name() const;
+  const std::vector<PackedView>& sections() const { return sections_; }
 
   // One row, widened.
   void row(int64_t i, float* out) const;
@@ -30,14 +40,11 @@ class Packed {
     void operator()(uint8_t* p) const { std::free(p); }
   };
 
-  Format format_;
-  int64_t n_, k_, panel_bytes_;
-  std::unique_ptr<uint8_t[], Free> data_;
-};
+  void add_section(const Part* first, const Part* last, Format format);
 
-float f16_to_float(uint16_t h);
-uint16_t float_to_f16(float x);
-float bf16_to_float(uint16_t h);
-uint16_t float_to_bf16(float x);
+  int64_t n_ = 0, k_, nbytes_ = 0;
+  std::vector<PackedView> sections_;
+  std::vector<std::unique_ptr<uint8_t[], Free>> memory_;
+};
 
 }  // namespace thalweg

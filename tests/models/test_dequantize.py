@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from any_blocks import SCALES, any_blocks
 from thalweg.models.dequantize import BLOCK_TYPES, CHUNK_VALUES, dequantize
 from thalweg.models.mapped_source import DTYPES, MappedSource
 from thalweg.models.scratch import SMALL, Scratch
@@ -18,30 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
-
-SCALES = {
-    "Q4_0": (0,),
-    "Q4_1": (0, 2),
-    "Q5_0": (0,),
-    "Q5_1": (0, 2),
-    "Q8_0": (0,),
-    "Q4_K": (0, 2),
-    "Q5_K": (0, 2),
-    "Q6_K": (208,),
-}
-"""Where the float16 numbers of a block are."""
-
-
-def random_blocks(name: str, num_blocks: int) -> NDArray[np.uint8]:
-    """Any bytes; scales of every finite value, subnormals and both zeros among them."""
-    random = np.random.default_rng(sum(name.encode()))
-    blocks = random.integers(0, 256, (num_blocks, BLOCK_TYPES[name].nbytes), dtype=np.uint8)
-    for start in SCALES[name]:
-        high = blocks[:, start + 1]
-        infinite = (high & 0x7C) == 0x7C
-        high[infinite] &= 0xBF
-        blocks[:3, start : start + 2] = [[0, 0], [0, 0x80], [1, 0]]
-    return blocks
 
 
 def same_bits(mine: NDArray[np.float32], theirs: NDArray[np.float32]) -> bool:
@@ -57,12 +34,12 @@ def dequantized(
 
 
 @pytest.mark.parametrize("name", BLOCK_TYPES)
-def test_random_blocks(name: str) -> None:
+def test_any_blocks(name: str) -> None:
     kind = BLOCK_TYPES[name]
     ggml_type = gguf.GGMLQuantizationType[name]
     assert gguf.GGML_QUANT_SIZES[ggml_type] == (kind.num_values, kind.nbytes)
     for num_blocks in (3, CHUNK_VALUES // kind.num_values + 5):
-        blocks = random_blocks(name, num_blocks)
+        blocks = any_blocks(name, num_blocks)
         for num_threads in (1, 3):
             values = dequantized(blocks, name, num_threads=num_threads)
             assert same_bits(values, gguf.dequantize(blocks, ggml_type))
@@ -70,7 +47,7 @@ def test_random_blocks(name: str) -> None:
 
 @pytest.mark.parametrize("name", BLOCK_TYPES)
 def test_infinite_scales_are_infinite_or_no_number(name: str) -> None:
-    blocks = random_blocks(name, 4)
+    blocks = any_blocks(name, 4)
     blocks[:, SCALES[name][0] : SCALES[name][0] + 2] = [0, 0x7C]
     values = dequantized(blocks, name)
     with np.errstate(invalid="ignore"):
@@ -82,7 +59,7 @@ def test_infinite_scales_are_infinite_or_no_number(name: str) -> None:
 @pytest.mark.parametrize("name", BLOCK_TYPES)
 def test_from_a_file(tmp_path: Path, name: str, offset: int) -> None:
     kind = BLOCK_TYPES[name]
-    blocks = random_blocks(name, 6)
+    blocks = any_blocks(name, 6)
     path = tmp_path / "data"
     path.write_bytes(bytes(offset) + blocks.tobytes())
     info = TensorInfo((3, 2 * kind.num_values), name, blocks.nbytes)

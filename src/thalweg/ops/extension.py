@@ -101,7 +101,8 @@ def packed(weight: Tensor) -> Any:
     if (known := _PACKED.get(weight)) is not None:
         return known
     rows = weight.contiguous()
-    made = kernels().Packed(rows.data_ptr(), SOURCES[rows.dtype], *rows.shape)
+    num_rows, num_in = rows.shape
+    made = kernels().Packed([(rows.data_ptr(), SOURCES[rows.dtype], num_rows, 0)], num_in)
     _PACKED[weight] = made
     return made
 
