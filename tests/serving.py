@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from thalweg.scheduler.plan import Token
     from thalweg.scheduler.request import Request
     from thalweg.scheduler.reuse import ReusePolicy
+    from thalweg.scheduler.trace import Trace
     from thalweg.text import Tokenizer
 
 
@@ -73,6 +74,7 @@ class Serving:
         policy: ReusePolicy | None = None,
         max_num_waiting: int = 1000,
         clock: Callable[[], float] | None = None,
+        trace: Trace | None = None,
     ) -> None:
         sizes = sizes or Sizes()
         self.tokenizer = tokenizer
@@ -90,6 +92,7 @@ class Serving:
             self.caches,
             SchedulerLimits(sizes.max_num_seqs, sizes.max_num_batched_tokens),
             policy,
+            trace=trace,
         )
         kernels = KernelSelector("reference")
         self.engine = Engine(

@@ -81,6 +81,10 @@ class ModelOptions:
     snapshot_interval: Annotated[
         int | None, _engine(help="Tokens between state snapshots in a prompt. Default 64.")
     ] = None
+    trace_file: Annotated[
+        str | None,
+        _engine(metavar="FILE", help="Write every decision of the scheduler there."),
+    ] = None
 
     def path(self) -> str:
         """Raises `UsageError` if there is no model to take."""

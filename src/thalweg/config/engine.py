@@ -46,6 +46,9 @@ class EngineConfig:
     """Bytes for the KV cache and the recurrent states together."""
     prefix_cache: bool = True
     """Start a prompt where an earlier one, or its answer, began alike."""
+    trace_file: str | None = None
+    """Where to write down all that the scheduler is given and decides, as lines of JSON with the
+    prompts' token ids in them. A file that exists is replaced."""
     snapshot_interval: int = 64
     """Tokens between state snapshots in a long prompt: a prompt that branches off an earlier one
     computes up to so many again the first time."""
@@ -77,6 +80,8 @@ class EngineConfig:
         is_number = isinstance(bound, (int, float)) and not isinstance(bound, bool)
         if bound is not None and not (is_number and 0 < bound < float("inf")):
             raise ConfigError(f"max_inter_token_ms = {bound!r} is not allowed: a number > 0")
+        if self.trace_file is not None and not isinstance(self.trace_file, (str, os.PathLike)):
+            raise ConfigError(f"trace_file = {self.trace_file!r:.80} is not allowed: a path")
         if not isinstance(self.prefix_cache, bool):
             raise ConfigError(f"prefix_cache = {self.prefix_cache!r} is not allowed: True or False")
 

@@ -19,6 +19,7 @@ from thalweg.runner.sampler import Sampler
 from thalweg.scheduler.policy import make_policy
 from thalweg.scheduler.reuse import ReusePolicy
 from thalweg.scheduler.scheduler import Scheduler, SchedulerLimits
+from thalweg.scheduler.trace import Trace
 from thalweg.text import ChatTemplate, Tokenizer, tokenizer_from_gguf
 
 if TYPE_CHECKING:
@@ -68,14 +69,13 @@ def load_engine(
         device=config.device,
     )
     caches = CacheManager(plan.num_blocks, config.block_size, plan.num_slots)
+    limits = SchedulerLimits(plan.max_num_seqs, config.max_num_batched_tokens)
+    reuse = ReusePolicy(config.prefix_cache, config.snapshot_interval)
+    trace = Trace(config.trace_file)
+    trace.begin(caches, limits, reuse, config)
     parts = EngineParts(
         caches=caches,
-        scheduler=Scheduler(
-            caches,
-            SchedulerLimits(plan.max_num_seqs, config.max_num_batched_tokens),
-            ReusePolicy(config.prefix_cache, config.snapshot_interval),
-            policy=make_policy(config),
-        ),
+        scheduler=Scheduler(caches, limits, reuse, policy=make_policy(config), trace=trace),
         batch_builder=BatchBuilder(config.block_size, config.device),
         runner=Runner(built.model, storage),
         sampler=Sampler(built.kernels, facts.vocab_size, DTYPES[config.dtype]),

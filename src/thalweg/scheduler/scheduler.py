@@ -25,6 +25,7 @@ from thalweg.scheduler.plan import (
 from thalweg.scheduler.policy import FirstCome
 from thalweg.scheduler.request import Request, Sample
 from thalweg.scheduler.reuse import PrefixReuse, ReusePolicy
+from thalweg.scheduler.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,10 +59,12 @@ class Scheduler:
         reuse: ReusePolicy | None = None,
         *,
         policy: Policy | None = None,
+        trace: Trace | None = None,
     ) -> None:
         self._caches = caches
         self._reuse = PrefixReuse(caches, reuse or ReusePolicy())
         self._limits = limits
+        self._trace = trace or Trace()
         self._policy = policy or FirstCome(limits.max_num_batched_tokens)
         self._waiting: list[Sample] = []  # both in order of rank
         self._running: list[Sample] = []
@@ -90,6 +93,7 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a request. The caller has checked that it fits an empty engine."""
+        self._trace.added(request)
         insort(self._waiting, Sample(request, 0, list(request.prompt), self._num_arrived), key=RANK)
         self._num_arrived += 1
 
@@ -109,7 +113,9 @@ class Scheduler:
             row = self._reserve(newcomer, share, rows)
             assert row is not None
             rows.append(row)
-        return self._plan(rows)
+        plan = self._plan(rows)
+        self._trace.planned(plan)
+        return plan
 
     def update(self, plan: StepPlan, result: StepResult) -> list[NewToken]:
         """Commit the reservations, publish what was computed, and append what was drawn."""
@@ -133,15 +139,22 @@ class Scheduler:
         for event in new:
             event.sample.tokens.append(event.token.id)
             if event.finish_reason is not None:
-                self.finish(event.sample)
+                self._end(event.sample)
+        self._trace.stepped(result, new)
         return new
 
     def observe(self, plan: StepPlan, seconds: float) -> None:
         """Tell the policy what a step took."""
+        self._trace.took(seconds)
         self._policy.observe(plan.load, seconds)
 
     def finish(self, sample: Sample) -> None:
-        """End one answer. Its memory is free at once, or after the step that it is in."""
+        """End one answer, because of what its text says."""
+        self._trace.finished(sample)
+        self._end(sample)
+
+    def _end(self, sample: Sample) -> None:
+        """Its memory is free at once, or after the step that it is in."""
         sample.has_ended = True
         if sample in self._running:
             self._running.remove(sample)
@@ -152,9 +165,10 @@ class Scheduler:
 
     def abort(self, request_id: str) -> None:
         """End all answers of a request, wherever they are, at any time."""
+        self._trace.aborted(request_id)
         for sample in [*self._running, *self._waiting]:
             if sample.request.id == request_id:
-                self.finish(sample)
+                self._end(sample)
 
     def rollback(self, plan: StepPlan) -> None:
         """Undo a step that failed: its sequences are half-written and start again from nothing.
@@ -162,6 +176,7 @@ class Scheduler:
         So do those that only its copies wrote to: they cannot be copied to again once the blocks
         they were copied from are free.
         """
+        self._trace.failed()
         for row in plan.rows:
             self._caches.abort(row.reservation)
             if row.sample.has_ended:
@@ -170,10 +185,14 @@ class Scheduler:
         targets = {copy.dst for copy in plan.copies}
         for sample in reversed(self._running.copy()):
             if sample in spoilt or not targets.isdisjoint(sample.seq.blocks):
-                self.preempt(sample)
+                self._give_way(sample)
 
     def preempt(self, sample: Sample) -> None:
         """Let a running sample give up its memory and wait for its turn to come again."""
+        self._trace.preempted(sample)
+        self._give_way(sample)
+
+    def _give_way(self, sample: Sample) -> None:
         self._running.remove(sample)
         self._free(sample)
         sample.num_preemptions += 1
@@ -185,10 +204,11 @@ class Scheduler:
 
         The others give up their memory, so it runs as if it had come to an idle scheduler.
         """
+        self._trace.isolated(request_id)
         self._alone, self._stuck = request_id, None
         for sample in reversed(self._running.copy()):
             if request_id not in (None, sample.request.id):
-                self.preempt(sample)
+                self._give_way(sample)
 
     def _make_way(self) -> None:
         """Samples that wait take the places of less urgent running ones, the last of them first."""
@@ -197,7 +217,7 @@ class Scheduler:
             if first.priority >= last.priority:
                 break
             if self._start_next() is None:
-                self.preempt(self._running[-1])
+                self._give_way(self._running[-1])
 
     def _shares(self) -> tuple[list[tuple[Sample, int]], StepBudget]:
         """Every running sample gets a token before any gets more; then in order of rank."""
@@ -238,7 +258,7 @@ class Scheduler:
                     return None
                 victim = self._running[-1]
                 assert all(row.sample is not victim for row in scheduled)
-                self.preempt(victim)
+                self._give_way(victim)
                 if victim is sample:
                     return None
 

@@ -1,0 +1,116 @@
+"""All that goes into a scheduler and all that it decides, as lines of JSON.
+
+A scheduler is deterministic: fed with the same requests, tokens and times it decides the same, so
+a trace can be replayed (`tests/replay.py`) and a decision looked at as often as one likes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thalweg.config import EngineConfig
+    from thalweg.memory.manager import CacheManager
+    from thalweg.scheduler.plan import NewToken, StepPlan, StepResult
+    from thalweg.scheduler.request import Request, Sample
+    from thalweg.scheduler.reuse import ReusePolicy
+    from thalweg.scheduler.scheduler import SchedulerLimits
+
+VERSION = 1
+
+
+class Trace:
+    """Writes to a file, which is opened for each line; without a path, nowhere."""
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self._path = None if path is None else Path(path)
+        if self._path is not None:
+            self._path.write_text("")
+
+    def begin(
+        self,
+        caches: CacheManager,
+        limits: SchedulerLimits,
+        reuse: ReusePolicy,
+        config: EngineConfig,
+    ) -> None:
+        """What the scheduler is made with."""
+        self._write(
+            "begin",
+            version=VERSION,
+            num_blocks=caches.blocks.size,
+            block_size=caches.block_size,
+            num_slots=caches.slots.size,
+            limits=asdict(limits),
+            reuse=asdict(reuse),
+            max_inter_token_ms=config.max_inter_token_ms,
+        )
+
+    def added(self, request: Request) -> None:
+        self._write(
+            "add",
+            id=request.id,
+            prompt=request.prompt,
+            n=request.params.n,
+            scored=request.params.prompt_logprobs is not None,
+            max_tokens=request.max_tokens,
+            stop_ids=sorted(request.stop_ids),
+            hints=request.snapshot_hints,
+            priority=request.options.priority,
+            cache_salt=request.options.cache_salt,
+        )
+
+    def aborted(self, request_id: str) -> None:
+        self._write("abort", id=request_id)
+
+    def preempted(self, sample: Sample) -> None:
+        """Because somebody said so."""
+        self._write("preempt", id=sample.request.id, index=sample.index)
+
+    def isolated(self, request_id: str | None) -> None:
+        self._write("isolate", id=request_id)
+
+    def finished(self, sample: Sample) -> None:
+        """An answer was ended by what its text says."""
+        self._write("finish", id=sample.request.id, index=sample.index)
+
+    def planned(self, plan: StepPlan) -> None:
+        self._write("plan", rows=decisions(plan), copies=[asdict(copy) for copy in plan.copies])
+
+    def failed(self) -> None:
+        self._write("fail")
+
+    def stepped(self, result: StepResult, new: list[NewToken]) -> None:
+        """What the pass gave, and what came of it."""
+        self._write(
+            "step",
+            sampled=[token.id for token in result.sampled],
+            scored=len(result.scored),
+            new=[[e.sample.request.id, e.sample.index, e.token.id, e.finish_reason] for e in new],
+        )
+
+    def took(self, seconds: float) -> None:
+        self._write("time", seconds=seconds)
+
+    def _write(self, event: str, **values: Any) -> None:
+        if self._path is not None:
+            with self._path.open("a") as file:
+                print(json.dumps({"event": event} | values, separators=(",", ":")), file=file)
+
+
+def decisions(plan: StepPlan) -> list[list[Any]]:
+    """[request, answer, first token, tokens, blocks, slots to store to] of each row."""
+    return [
+        [
+            row.sample.request.id,
+            row.sample.index,
+            row.reservation.seq.num_computed,
+            len(row.token_ids),
+            list(row.reservation.seq.blocks),
+            list(row.reservation.store_slots),
+        ]
+        for row in plan.rows
+    ]

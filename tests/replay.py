@@ -1,0 +1,90 @@
+"""A trace, played to a new scheduler: it must decide the same again."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from thalweg.config import EngineConfig, RequestOptions, SamplingParams
+from thalweg.memory.manager import CacheManager
+from thalweg.scheduler.plan import StepPlan, StepResult, Token
+from thalweg.scheduler.policy import make_policy
+from thalweg.scheduler.request import Request, Sample
+from thalweg.scheduler.reuse import ReusePolicy
+from thalweg.scheduler.scheduler import Scheduler, SchedulerLimits
+from thalweg.scheduler.trace import decisions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def replay(lines: Iterable[str]) -> int:
+    """Asserts that every decision comes again. -> how many steps were planned"""
+    events = map(json.loads, lines)
+    scheduler = make_scheduler(next(events))
+    plan: StepPlan | None = None
+    num_planned = 0
+    for event in events:
+        match event.pop("event"):
+            case "add":
+                scheduler.add(make_request(event))
+            case "abort":
+                scheduler.abort(event["id"])
+            case "isolate":
+                scheduler.isolate(event["id"])
+            case "finish":
+                scheduler.finish(find(scheduler, event))
+            case "preempt":
+                scheduler.preempt(find(scheduler, event))
+            case "plan":
+                num_planned += 1
+                plan = scheduler.schedule()
+                assert decisions(plan) == event["rows"]
+            case "fail":
+                assert plan is not None
+                scheduler.rollback(plan)
+            case "step":
+                assert plan is not None
+                sampled = tuple(map(Token, event["sampled"]))
+                new = scheduler.update(plan, StepResult(sampled, (Token(0),) * event["scored"]))
+                made = [[*key(e.sample), e.token.id, e.finish_reason] for e in new]
+                assert made == event["new"]
+            case "time":
+                assert plan is not None
+                scheduler.observe(plan, event["seconds"])
+            case other:
+                raise AssertionError(f"unknown event {other}")
+    return num_planned
+
+
+def make_scheduler(begin: dict[str, Any]) -> Scheduler:
+    assert begin["event"] == "begin" and begin["version"] == 1
+    limits = SchedulerLimits(**begin["limits"])
+    config = EngineConfig(
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_inter_token_ms=begin["max_inter_token_ms"],
+    )
+    caches = CacheManager(begin["num_blocks"], begin["block_size"], begin["num_slots"])
+    return Scheduler(caches, limits, ReusePolicy(**begin["reuse"]), policy=make_policy(config))
+
+
+def make_request(add: dict[str, Any]) -> Request:
+    return Request(
+        id=add["id"],
+        prompt=tuple(add["prompt"]),
+        params=SamplingParams(n=add["n"], prompt_logprobs=0 if add["scored"] else None),
+        seed=0,
+        max_tokens=add["max_tokens"],
+        stop_ids=frozenset(add["stop_ids"]),
+        snapshot_hints=tuple(add["hints"]),
+        options=RequestOptions(priority=add["priority"], cache_salt=add["cache_salt"]),
+    )
+
+
+def find(scheduler: Scheduler, event: dict[str, Any]) -> Sample:
+    samples = [*scheduler._running, *scheduler._waiting]
+    return next(s for s in samples if key(s) == [event["id"], event["index"]])
+
+
+def key(sample: Sample) -> list[Any]:
+    return [sample.request.id, sample.index]
