@@ -40,6 +40,7 @@ TORCH_FREE = (
     "layers/cache_spec",
     "text",
     "scheduler",
+    "models/headers",
     "models/hf_config",
     "models/plan",
     "models/registry",

@@ -1,17 +1,18 @@
-"""Whether the output projection is the embedding: the config's word against the file's content."""
+"""Whether the output projection is the embedding: the config's word against the file's content.
+Torch-free."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from thalweg.errors import CheckpointError
 from thalweg.models.source import READABLE
 
 if TYPE_CHECKING:
-    from thalweg.models.source import TensorSource
+    from collections.abc import Callable, Mapping
+
+    from thalweg.models.source import TensorInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +24,19 @@ class WordHead:
     """For the load report, where config and file do not say the same."""
 
 
-def settle_word_head(source: TensorSource, embedding: str, *, tied: bool) -> WordHead:
+def settle_word_head(
+    entries: Mapping[str, TensorInfo],
+    embedding: str,
+    *,
+    tied: bool,
+    are_equal: Callable[[str, str], bool],
+) -> WordHead:
     """As transformers does: two different matrices are never tied, whatever the config says.
 
-    `embedding` is the stored name of the embedding. Reads both matrices if both are there and the
-    config ties them. Raises `CheckpointError` where a head is needed and there is none.
+    `embedding` is the stored name of the embedding. `are_equal` is asked if both matrices are there
+    and the config ties them. Raises `CheckpointError` where a head is needed and there is none.
     """
     head = "lm_head.weight"
-    entries = source.entries()
     if not tied:
         if head not in entries and embedding in entries:
             raise CheckpointError(
@@ -43,16 +49,9 @@ def settle_word_head(source: TensorSource, embedding: str, *, tied: bool) -> Wor
     if embedding not in entries:
         note = f"{embedding} is tied to {head}, the only one of the two in the file"
         return WordHead(tied=True, embedding_from_head=True, note=note)
-    if _equal(source, (embedding, head)):
+    infos = [entries[embedding], entries[head]]
+    alike = infos[0].shape == infos[1].shape and all(i.dtype_name in READABLE for i in infos)
+    if alike and are_equal(embedding, head):
         return WordHead(tied=True)
     note = f"{head} differs from the embedding: used, although tie_word_embeddings is true"
     return WordHead(tied=False, note=note)
-
-
-def _equal(source: TensorSource, names: tuple[str, str]) -> bool:
-    infos = [source.entries()[name] for name in names]
-    if infos[0].shape != infos[1].shape or not all(i.dtype_name in READABLE for i in infos):
-        return False
-    x, y = (source.read(name) for name in names)
-    dtype = torch.promote_types(x.dtype, y.dtype)
-    return torch.equal(x.to(dtype), y.to(dtype))
