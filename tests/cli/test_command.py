@@ -11,8 +11,9 @@ import typer
 
 import thalweg
 from thalweg.cli import app
-from thalweg.cli.byte_size import format_byte_size, parse_byte_size
+from thalweg.cli.byte_size import parse_byte_size
 from thalweg.config import EngineConfig, SamplingParams
+from thalweg.memory.sizes import format_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,5 +87,5 @@ def test_byte_sizes(text: str, nbytes: int) -> None:
 
 
 def test_byte_sizes_are_shown_in_the_largest_unit() -> None:
-    shown = [format_byte_size(n) for n in (0, 1023, 1024, 3 << 29)]
+    shown = [format_nbytes(n) for n in (0, 1023, 1024, 3 << 29)]
     assert shown == ["0 B", "1023 B", "1 KiB", "1.5 GiB"]

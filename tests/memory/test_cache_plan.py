@@ -22,8 +22,8 @@ def specs(token_size: int, state_size: int) -> list[CacheSpec]:
 
 
 def plan(parts: list[CacheSpec], memory: int, num_seqs: int = 8, length: int = 64) -> CachePlan:
-    config = EngineConfig(cache_memory=memory, max_num_seqs=num_seqs, block_size=4)
-    return plan_caches(parts, config, model_max_len=length)
+    config = EngineConfig(max_num_seqs=num_seqs, block_size=4)
+    return plan_caches(parts, config, cache_memory=memory, model_max_len=length)
 
 
 sizes = st.integers(0, 60)
@@ -47,14 +47,19 @@ def test_a_plan_keeps_to_its_memory_or_says_how_much_is_enough(
     assert 1 <= p.max_model_len <= min(length, (p.num_blocks - 1) * 4)
     assert p.num_blocks - 1 <= p.max_num_seqs * -(-length // 4), "no more than can be filled"
     assert p.num_slots <= 2 * p.max_num_seqs + p.num_blocks, "ids cost memory too"
+    left = memory - p.nbytes
+    all_blocks = p.num_blocks - 1 == p.max_num_seqs * -(-length // 4)
+    assert all_blocks or left < p.block_nbytes, "blocks were wanted and memory was left"
+    all_slots = p.num_slots == 2 * p.max_num_seqs + p.num_blocks
+    assert all_slots or left < p.slot_nbytes, "slots were wanted and memory was left"
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_planned_bytes_are_the_allocated_bytes(name: str) -> None:
     """cases.md M13"""
     model = tiny(MODELS[name])
-    config = EngineConfig(cache_memory=1 << 20, max_num_seqs=3)
-    p = plan_caches(model.cache_specs, config, model_max_len=200)
+    config = EngineConfig(max_num_seqs=3)
+    p = plan_caches(model.cache_specs, config, cache_memory=1 << 20, model_max_len=200)
     storage = CacheStorage(model.cache_specs, p.num_blocks, p.num_slots, block_size=16)
     assert storage.nbytes == p.nbytes <= 1 << 20
 
@@ -75,8 +80,8 @@ def test_a_context_that_was_asked_for_fits_or_is_refused() -> None:
     parts = specs(10, 0)
 
     def asked(length: int, memory: int) -> CachePlan:
-        config = EngineConfig(cache_memory=memory, max_model_len=length, block_size=4)
-        return plan_caches(parts, config, model_max_len=100)
+        config = EngineConfig(max_model_len=length, block_size=4)
+        return plan_caches(parts, config, cache_memory=memory, model_max_len=100)
 
     assert asked(40, 11 * 160).max_model_len == 40
     with pytest.raises(ConfigError, match=r"max_model_len = 41 does not fit .* holds 40 tokens"):

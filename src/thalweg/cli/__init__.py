@@ -13,6 +13,7 @@ from thalweg.cli.chat import chat
 from thalweg.cli.exit_codes import ExitCode
 from thalweg.cli.generate import generate
 from thalweg.cli.inspect import inspect
+from thalweg.cli.plan import plan
 from thalweg.errors import ThalwegError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ app = typer.Typer(
 app.command()(generate)
 app.command()(chat)
 app.command()(inspect)
+app.command()(plan)
 
 
 def _print_version(wanted: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from thalweg.cli.byte_size import format_byte_size
+from thalweg.memory.sizes import format_nbytes
 
 if TYPE_CHECKING:
     from thalweg import LLM
@@ -13,13 +13,17 @@ if TYPE_CHECKING:
 
 def print_about(llm: LLM) -> None:
     """On standard error, so that answers can be piped."""
-    loaded, caches = llm.loaded, llm.loaded.caches
+    loaded, memory, caches = llm.loaded, llm.loaded.memory, llm.loaded.caches
     block_size = llm.config.block_size
     lines = [
         loaded.report.text(),
-        f"caches: {format_byte_size(caches.nbytes)} for {caches.num_blocks - 1} KV blocks of "
+        f"memory: {format_nbytes(memory.nbytes)}, of which {format_nbytes(memory.weights)} for "
+        f"weights, {format_nbytes(memory.scratch)} for passes and {format_nbytes(caches.nbytes)} "
+        f"for caches",
+        f"caches: {caches.num_blocks - 1} KV blocks of "
         f"{block_size} tokens and {caches.num_slots - 1} state slots; at most "
         f"{caches.max_num_seqs} sequences at once and {caches.max_model_len} tokens in one",
+        *caches.notes,
         loaded.execution.text(),
     ]
     print("\n\n".join(lines), end="\n\n", file=sys.stderr)

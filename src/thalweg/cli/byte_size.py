@@ -21,13 +21,3 @@ def parse_byte_size(text: str) -> int:
     if size > MOST:
         raise typer.BadParameter(f"{text:.80} is more than {MOST} bytes")
     return int(size)
-
-
-def format_byte_size(nbytes: int) -> str:
-    """In the largest binary unit that leaves at least 1."""
-    size = float(nbytes)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.4g} {unit}"
-        size /= 1024
-    return f"{size:.4g} GiB"

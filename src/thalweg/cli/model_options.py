@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,12 +50,20 @@ class ModelOptions:
     kernels: Annotated[str | None, _engine(help=_one_of(KERNELS))] = None
     device: Annotated[str | None, _engine(help=_one_of(DEVICES))] = None
     threads: Annotated[int | None, _engine(help="Default: the cores of this process.")] = None
+    memory: Annotated[
+        int | None,
+        _engine(
+            parser=parse_byte_size,
+            metavar="SIZE",
+            help="For everything, e.g. 512MiB or 2GiB. Default: what the machine has free.",
+        ),
+    ] = None
     cache_memory: Annotated[
         int | None,
         _engine(
             parser=parse_byte_size,
             metavar="SIZE",
-            help="For KV cache and recurrent states, e.g. 512MiB or 2GiB. Default 1GiB.",
+            help="Of it for KV cache and recurrent states. Default: all that is left.",
         ),
     ] = None
     max_model_len: Annotated[
@@ -65,6 +74,9 @@ class ModelOptions:
     )
     max_num_batched_tokens: Annotated[
         int | None, _engine(help="New tokens in one pass. Default 512.")
+    ] = None
+    max_num_waiting: Annotated[
+        int | None, _engine(help="Requests that may wait for their turn. Default 1024.")
     ] = None
     max_inter_token_ms: Annotated[
         float | None,
@@ -109,6 +121,9 @@ def open_model(options: ModelOptions) -> LLM:
 
     with loading_progress(path) as progress:
         llm = LLM(path, progress=progress, **options.given())
+    if options.max_num_seqs is not None and not options.verbose:
+        for note in llm.loaded.caches.notes:
+            print(f"thalweg: {note}", file=sys.stderr)
     if options.verbose:
         from thalweg.cli.about_model import print_about
 

@@ -42,8 +42,10 @@ class EngineConfig:
     max_inter_token_ms: float | None = None
     """While answers are running, passes are kept to about so many milliseconds: prompts that are
     computed meanwhile get smaller chunks. None: passes are as full as they may be."""
-    cache_memory: int = 1 << 30
-    """Bytes for the KV cache and the recurrent states together."""
+    memory: int | None = None
+    """Bytes for everything: weights, passes and caches. None: what the machine has free."""
+    cache_memory: int | None = None
+    """Bytes of it for the KV cache and the recurrent states. None: all that the rest leaves."""
     prefix_cache: bool = True
     """Start a prompt where an earlier one, or its answer, began alike."""
     trace_file: str | None = None
@@ -63,13 +65,14 @@ class EngineConfig:
             ("max_num_seqs", 1),
             ("max_num_batched_tokens", 1),
             ("max_num_waiting", 1),
+            ("memory", 1),
             ("cache_memory", 1),
             ("snapshot_interval", 1),
             ("max_model_len", 1),
             ("threads", 1),
         ):
             value = getattr(self, name)
-            if value is None and name in ("max_model_len", "threads"):
+            if value is None and name in ("max_model_len", "threads", "memory", "cache_memory"):
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigError(f"{name} = {value!r} is not allowed: an integer >= {least}")

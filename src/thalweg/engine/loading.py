@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from thalweg.engine.admission import AdmissionLimits
 from thalweg.engine.engine import Engine, EngineParts
 from thalweg.errors import CheckpointError
+from thalweg.memory.available import available_nbytes
 from thalweg.memory.manager import CacheManager
-from thalweg.memory.plan import CachePlan, plan_caches
+from thalweg.memory.plan import CachePlan, MemoryPlan, plan_memory
 from thalweg.memory.storage import CacheStorage
-from thalweg.models.build import DTYPES, ExecutionPlan, build_model, cache_specs
+from thalweg.models.build import DTYPES, ExecutionPlan, build_model
 from thalweg.models.loader import TokenizerDirectory, open_checkpoint
+from thalweg.models.memory import model_memory
 from thalweg.runner.batch_builder import BatchBuilder
 from thalweg.runner.runner import Runner
 from thalweg.runner.sampler import Sampler
@@ -41,8 +43,13 @@ class LoadedEngine:
     """None: the model has no chat template."""
     model: ModelConfig
     report: LoadReport
-    caches: CachePlan
+    memory: MemoryPlan
     execution: ExecutionPlan
+
+    @property
+    def caches(self) -> CachePlan:
+        """The caches' part of `memory`."""
+        return self.memory.caches
 
 
 def load_engine(
@@ -58,11 +65,12 @@ def load_engine(
             f"the tokenizer of {path} has {tokenizer.vocab_size} tokens, "
             f"but the model's vocabulary is {facts.vocab_size}"
         )
-    specs = cache_specs(facts, config)
-    plan = plan_caches(specs, config, model_max_len=facts.max_position_embeddings)
+    needs = model_memory(checkpoint.headers, config)
+    memory = plan_memory(needs, config, available=available_nbytes())
+    plan = memory.caches
     built = build_model(checkpoint, config, max_model_len=plan.max_model_len, progress=progress)
     storage = CacheStorage(
-        specs,
+        needs.specs,
         plan.num_blocks,
         plan.num_slots,
         block_size=config.block_size,
@@ -90,7 +98,7 @@ def load_engine(
         template=template,
         model=facts,
         report=checkpoint.report,
-        caches=plan,
+        memory=memory,
         execution=built.kernels.plan(),
     )
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from thalweg.layers.build import BuildContext
-from thalweg.layers.cache_spec import cache_spec
-from thalweg.memory.spec import CacheSpec, DType
 from thalweg.models.decoder import Decoder
+from thalweg.models.memory import cache_specs
 from thalweg.ops.extension import set_num_threads
 from thalweg.ops.registry import ExecutionPlan, KernelSelector
 
 if TYPE_CHECKING:
-    from thalweg.config import EngineConfig, ModelConfig
+    from thalweg.config import EngineConfig
     from thalweg.models.loader import Checkpoint, Progress
 
 __all__ = ["DTYPES", "BuiltModel", "ExecutionPlan", "build_model", "cache_specs"]
@@ -29,11 +28,6 @@ class BuiltModel:
     model: Decoder
     kernels: KernelSelector
     """What was chosen for the model; the sampler's ops are bound with it too."""
-
-
-def cache_specs(facts: ModelConfig, config: EngineConfig) -> list[CacheSpec]:
-    """What each layer remembers, in order."""
-    return [cache_spec(layer.mixer, DType.named(config.dtype)) for layer in facts.layers]
 
 
 def build_model(

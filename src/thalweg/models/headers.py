@@ -16,7 +16,7 @@ from thalweg.models.hf_weights import HFWeights, text_prefix
 from thalweg.models.load_report import LoadReport, make_report
 from thalweg.models.plan import ModelPlan
 from thalweg.models.registry import gguf_architecture, hf_architecture
-from thalweg.models.safetensors_header import find_tensors
+from thalweg.models.safetensors_header import INDEX, SINGLE, find_tensors
 from thalweg.models.source import QUANTIZED, StoredTensor
 from thalweg.models.word_head import settle_word_head
 
@@ -51,6 +51,15 @@ class Headers:
     tensors: Tensors
     """Every stored tensor, used or not."""
     binding: Binding
+
+
+def read_config(path: Path) -> ModelPlan | None:
+    """The plan of a Hugging Face directory that has a config and no weights; None for any other
+    path."""
+    if not path.is_dir() or (path / SINGLE).exists() or (path / INDEX).exists():
+        return None
+    hf = read_hf_config(path)
+    return ModelPlan.of(hf_architecture(hf).describe(hf))
 
 
 def read_headers(path: str | Path, are_equal: AreEqual | None = None) -> Headers:
