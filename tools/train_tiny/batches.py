@@ -34,8 +34,8 @@ class Shape:
     length: int
 
 
-SHORT = Shape(2, 512)
-LONG = Shape(1, 1344)
+SHORT = Shape(8, 512)
+LONG = Shape(3, 1344)
 
 
 @dataclass(frozen=True, slots=True)

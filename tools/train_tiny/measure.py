@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .batches import LONG, SHORT, Batch, Document, Shape, encode, pack
-from .compiling import running
+from .compiling import mixed_precision
 from .losses import ahead
 from .model import Rows, TinyModel
 from .tasks import Split, Task, draw
@@ -70,7 +70,7 @@ class HeldOut:
         asked = torch.zeros(len(self._names))
         drafts = torch.zeros(4)
         for batch in self._batches:
-            with running(batch):
+            with mixed_precision():
                 choices, first, second = _choices(model, batch)
             wrong = batch.finals & (_behind(choices) != batch.tokens)
             for task, hit in _answers(batch, wrong):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from random import Random
 
 
-_RAMP_STEPS = 800  # until instances have their full size
+_RAMP_STEPS = 600  # until instances have their full size
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ def short_shares(passages: Sequence[str], step: int) -> list[Share]:
         return first + (full - first) * ramp
 
     return [
-        Share(pair_recall("pairs", 2, round(between(4, 24))), between(0.26, 0.16)),
-        Share(passage_recall("passage_short", _between(10, 160), passages), between(0.05, 0.08)),
+        Share(pair_recall("pairs", 2, round(between(4, 24)), 12), between(0.26, 0.16)),
+        Share(passage_recall("passage_short", _between(10, 160), passages, 8), between(0.05, 0.08)),
         Share(copy("copy", round(between(6, 24))), between(0.24, 0.10), chained=4),
         Share(REVERSE, 0.06, chained=6),
         Share(UPPER, 0.05, chained=6),

@@ -164,7 +164,7 @@ class GatedDeltaNet(nn.Module):
 
     def forward(self, x: Tensor, rows: Rows) -> Tensor:
         c = self.config
-        mixed = self._convolve(self.in_proj_qkv(x), rows.offsets)
+        mixed = self._convolve(self.in_proj_qkv(x).float(), rows.offsets)
         q, k, v = mixed.split([c.linear_key_dim, c.linear_key_dim, c.linear_value_dim], dim=-1)
         q = q.unflatten(-1, (-1, c.linear_key_head_dim))
         k = k.unflatten(-1, (-1, c.linear_key_head_dim))
@@ -174,7 +174,9 @@ class GatedDeltaNet(nn.Module):
         q = q * c.linear_key_head_dim**-0.5
         g = -self.A_log.exp() * F.softplus(self.in_proj_a(x) + self.dt_bias)
         g = torch.where(rows.offsets[..., None] == 0, _FORGET, g)
-        out = chunk_gated_delta_rule(q, k, v, g, self.in_proj_b(x).sigmoid())
+        beta = self.in_proj_b(x).sigmoid()
+        with torch.autocast("cpu", enabled=False):
+            out = chunk_gated_delta_rule(q, k, v, g, beta.float())
         z = self.in_proj_z(x).unflatten(-1, (-1, c.linear_value_head_dim))
         return self.out_proj(self.norm(out, z).flatten(2))
 

@@ -32,11 +32,11 @@ def orthogonalise(x: Tensor) -> Tensor:
     a, b, c = _COEFFICIENTS
     tall = x.shape[1] > x.shape[2]
     x = x.transpose(1, 2) if tall else x
-    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    x = (x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)).bfloat16()
     for _ in range(_ITERATIONS):
         gram = x @ x.transpose(1, 2)
         x = torch.baddbmm(x, b * gram + c * gram @ gram, x, beta=a)
-    return x.transpose(1, 2) if tall else x
+    return (x.transpose(1, 2) if tall else x).float()
 
 
 def is_matrix(name: str, parameter: Tensor) -> bool:

@@ -23,7 +23,7 @@ from tokenizers import Tokenizer
 
 from . import corpus
 from .batches import LONG, SHORT, Batch, documents, fill
-from .compiling import compile_layers, running
+from .compiling import compile_layers, mixed_precision
 from .losses import LossWeights, batch_losses
 from .measure import HeldOut
 from .mixture import long_shares, measured, short_shares
@@ -41,7 +41,7 @@ class Plan:
     total_steps: int
     seed: int = 1
     warmup_steps: int = 50
-    long_from: int = 500  # step of the first batch of long rows
+    long_from: int = 400  # step of the first batch of long rows
     long_every: int = 6
     log_every: int = 50
     measure_every: int = 300
@@ -91,9 +91,9 @@ class Trainer:
             if self.step % self.plan.measure_every == 0 and self.step:
                 self.measure()
             batch, names = self._batch(self.step)
-            with running(batch):
+            with mixed_precision():
                 losses = batch_losses(self.model, batch, self.plan.weights(self.step))
-                losses.total.backward()
+            losses.total.backward()
             self._optimiser.step(self.plan.rate(self.step))
             tokens += batch.tokens.numel()
             if self.step % self.plan.log_every < 2:
