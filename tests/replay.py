@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from thalweg.config import EngineConfig, RequestOptions, SamplingParams
 from thalweg.memory.manager import CacheManager
+from thalweg.memory.offload.host_tier import HostTier
 from thalweg.scheduler.plan import StepPlan, StepResult, Token
 from thalweg.scheduler.policy import make_policy
 from thalweg.scheduler.request import Request, Sample
@@ -65,7 +66,13 @@ def make_scheduler(begin: dict[str, Any]) -> Scheduler:
         max_inter_token_ms=begin["max_inter_token_ms"],
     )
     caches = CacheManager(begin["num_blocks"], begin["block_size"], begin["num_slots"])
-    return Scheduler(caches, limits, ReusePolicy(**begin["reuse"]), policy=make_policy(config))
+    return Scheduler(
+        caches,
+        limits,
+        ReusePolicy(**begin["reuse"]),
+        policy=make_policy(config),
+        tier=HostTier(caches, begin["num_host_blocks"], begin["num_host_slots"]),
+    )
 
 
 def make_request(add: dict[str, Any]) -> Request:

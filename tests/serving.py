@@ -18,6 +18,8 @@ from thalweg.engine.admission import AdmissionLimits, admit
 from thalweg.engine.engine import Engine, EngineParts
 from thalweg.ids import NULL
 from thalweg.memory.manager import CacheManager
+from thalweg.memory.offload.host_tier import Direction, HostTier
+from thalweg.memory.offload.storage import HostStorage
 from thalweg.memory.pool import Pool
 from thalweg.memory.storage import CacheStorage
 from thalweg.ops.registry import KernelSelector
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from thalweg.engine.engine import StepOutput
     from thalweg.engine.outputs import CompletionOutput, RequestOutput
     from thalweg.memory.manager import BlockCopy
+    from thalweg.memory.offload.host_tier import Move
     from thalweg.scheduler.plan import Token
     from thalweg.scheduler.request import Request
     from thalweg.scheduler.reuse import ReusePolicy
@@ -49,6 +52,8 @@ class Sizes:
     num_slots: int = 65
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
+    num_host_blocks: int = 1
+    num_host_slots: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +90,18 @@ class Serving:
         )
         poison(self.storage)
         self.caches = CacheManager(sizes.num_blocks, tiny.block_size, sizes.num_slots)
-        self.runner = PoisoningRunner(tiny, self.storage)
+        self.tier = HostTier(self.caches, sizes.num_host_blocks, sizes.num_host_slots)
+        self.host = HostStorage(
+            self.storage, tiny.cache_specs, sizes.num_host_blocks, sizes.num_host_slots
+        )
+        self.runner = PoisoningRunner(tiny, self.storage, self.host)
         self.caches.blocks = WatchedPool(sizes.num_blocks, acquired=self.runner.handed_out.add)
-        self.caches.slots = WatchedPool(sizes.num_slots, freed=self._poison_slot)
+        self.caches.slots = WatchedPool(sizes.num_slots, freed=self.runner.freed_slots.add)
         self.scheduler = Scheduler(
             self.caches,
             SchedulerLimits(sizes.max_num_seqs, sizes.max_num_batched_tokens),
             policy,
+            tier=self.tier,
             trace=trace,
         )
         kernels = KernelSelector("reference")
@@ -142,18 +152,19 @@ class Serving:
         self.assert_empty()
         return {request_id: Result.of(output) for request_id, output in self.outputs.items()}
 
+    def preempt_all(self) -> None:
+        """Between two steps: everybody gives up their memory."""
+        for sample in reversed(self.scheduler._running.copy()):
+            self.scheduler.preempt(sample)
+
     def assert_empty(self) -> None:
         """M8: nobody holds anything but the prefix cache, and that can be evicted."""
         assert not self.engine.has_work
         self.scheduler.prefix_cache.evict(self.caches.blocks.size, self.caches.slots.size)
-        for pool in (self.caches.blocks, self.caches.slots):
+        tiers = (self.tier.blocks, self.tier.slots)
+        for pool in (self.caches.blocks, self.caches.slots, *tiers):
             assert pool.num_used == 0
             assert pool.num_free == pool.size - 1
-
-    def _poison_slot(self, slot: int) -> None:
-        for layer in self.storage.state:
-            for tensor in layer.values():
-                tensor[slot] = torch.nan
 
 
 def make_request(
@@ -186,18 +197,29 @@ class WatchedPool(Pool):
 
 
 class PoisoningRunner(Runner):
-    """A block that was handed out since the last pass holds NaN, unless a copy filled it."""
+    """A block that was handed out since the last pass holds NaN, unless a copy filled it, and so
+    does a slot that was freed."""
 
-    def __init__(self, tiny: Tiny, storage: CacheStorage) -> None:
-        super().__init__(Failing(tiny), storage)
+    def __init__(self, tiny: Tiny, storage: CacheStorage, host: HostStorage) -> None:
+        super().__init__(Failing(tiny), storage, host)
         self.failing = Failing(tiny)
         self._model = self.failing
         self.handed_out: set[int] = set()
+        self.freed_slots: set[int] = set()
 
-    def forward(self, batch: ForwardBatch, copies: Sequence[BlockCopy] = ()) -> Tensor:
-        self._storage.copy(copies)
-        stale = sorted(self.handed_out - {copy.dst for copy in copies})
+    def forward(
+        self, batch: ForwardBatch, copies: Sequence[BlockCopy] = (), moves: Sequence[Move] = ()
+    ) -> Tensor:
+        self.prepare(copies, moves)
+        filled = [move for move in moves if move.direction is Direction.IN]
+        blocks = {pair.pool for move in filled for pair in move.blocks}
+        stale = sorted(self.handed_out - {copy.dst for copy in copies} - blocks)
+        slots = sorted(self.freed_slots - {pair.pool for move in filled for pair in move.slots})
         self.handed_out.clear()
+        self.freed_slots.clear()
+        for layer in self._storage.state:
+            for tensor in layer.values():
+                tensor[slots] = torch.nan
         for layer in self._storage.paged:
             for tensor in layer.values():
                 tensor.view(-1, self._storage.block_size, *tensor.shape[1:])[stale] = torch.nan

@@ -46,7 +46,7 @@ TORCH_FREE = (
     "models/registry",
 )
 """Modules, and packages with all that is in them; beside them every `models/*_plan`."""
-WITH_TORCH = ("memory/storage",)
+WITH_TORCH = ("memory/storage", "memory/offload/storage")
 PUBLIC = ("cli", "server")
 """Parts above everything: they may use what users import, `from thalweg import LLM`."""
 MAX_LINES = {"ops": 600}

@@ -25,6 +25,8 @@ sizes = st.builds(
     num_slots=st.just(10),
     max_num_seqs=st.integers(1, 9),
     max_num_batched_tokens=st.sampled_from([1, 2, 7, 16, 33, 64, 512]),
+    num_host_blocks=st.sampled_from([1, 1, 6, 40]),
+    num_host_slots=st.just(10),
 )
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from harness import MODELS, tiny
 from thalweg.config import EngineConfig
 from thalweg.errors import ConfigError
+from thalweg.memory.offload.storage import HostStorage
 from thalweg.memory.plan import CachePlan, plan_caches
 from thalweg.memory.spec import CacheSpec, DType, TensorSpec
 from thalweg.memory.storage import CacheStorage
@@ -62,6 +63,35 @@ def test_planned_bytes_are_the_allocated_bytes(name: str) -> None:
     p = plan_caches(model.cache_specs, config, cache_memory=1 << 20, model_max_len=200)
     storage = CacheStorage(model.cache_specs, p.num_blocks, p.num_slots, block_size=16)
     assert storage.nbytes == p.nbytes <= 1 << 20
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_host_tier_is_inside_the_same_budget(name: str) -> None:
+    """cases.md M13"""
+    model = tiny(MODELS[name])
+    config = EngineConfig(max_num_seqs=3, offload_memory=300_000)
+    p = plan_caches(model.cache_specs, config, cache_memory=1 << 20, model_max_len=200)
+    storage = CacheStorage(model.cache_specs, p.num_blocks, p.num_slots, block_size=16)
+    host = HostStorage(storage, model.cache_specs, p.num_host_blocks, p.num_host_slots)
+    assert host.nbytes <= 300_000
+    assert storage.nbytes + host.nbytes == p.nbytes <= 1 << 20
+
+
+def test_a_host_tier_holds_a_sequence_or_is_refused() -> None:
+    parts = specs(10, 100)  # 160 bytes a block, 400 a slot
+
+    def host(nbytes: int) -> CachePlan:
+        config = EngineConfig(offload_memory=nbytes, block_size=4, max_num_seqs=4)
+        return plan_caches(parts, config, cache_memory=100_000, model_max_len=16)
+
+    with pytest.raises(ConfigError, match=r"offload_memory = 1000 holds no .* at least 1120"):
+        host(1000)
+    least = host(1120)
+    assert (least.num_host_blocks, least.num_host_slots) == (2, 2)
+    assert host(0).num_host_blocks == 1 and not host(0).has_host_tier
+    assert host(50_000).num_host_slots == 5, "no more than can be preempted"
+    with pytest.raises(ConfigError, match="leaves nothing"):
+        host(100_000)
 
 
 def test_more_sequences_than_fit_are_clamped() -> None:

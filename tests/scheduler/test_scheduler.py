@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from thalweg.config import RequestOptions, SamplingParams
 from thalweg.memory.manager import CacheManager
+from thalweg.memory.offload.host_tier import HostTier
 from thalweg.scheduler.plan import StepPlan, StepResult, Token
 from thalweg.scheduler.request import Request
 from thalweg.scheduler.reuse import ReusePolicy
@@ -86,6 +87,9 @@ class Driver:
     budget: int = 16
     reuses: bool = False
     """With a prefix cache."""
+    num_host_blocks: int = 1
+    forced: int | None = None
+    """After every so many steps all that run are preempted."""
     asks: dict[str, Ask] = field(default_factory=dict)
     requests: dict[str, Request] = field(default_factory=dict)
     answers: dict[tuple[str, int], list[int]] = field(default_factory=dict)
@@ -98,11 +102,14 @@ class Driver:
 
     def __post_init__(self) -> None:
         self.caches = CacheManager(self.num_blocks, BLOCK, self.max_num_seqs + 1)
+        self.tier = HostTier(self.caches, self.num_host_blocks, self.num_host_blocks)
         self.scheduler = Scheduler(
             self.caches,
             SchedulerLimits(self.max_num_seqs, self.budget),
             ReusePolicy(self.reuses, snapshot_interval=2 * BLOCK),
+            tier=self.tier,
         )
+        self.num_steps = 0
 
     def add(self, ask: Ask) -> str:
         name = str(len(self.requests))
@@ -118,6 +125,11 @@ class Driver:
 
     def step(self, *, fails: bool = False, leave: Sequence[str] = ()) -> StepPlan:
         """`leave` are aborted after the step was planned."""
+        if self.forced and self.num_steps % self.forced == self.forced - 1:
+            for sample in reversed(self.scheduler._running.copy()):
+                self.scheduler.preempt(sample)
+            self.first = None
+        self.num_steps += 1
         plan = self.scheduler.schedule()
         self.check(plan)
         for name in leave:
@@ -186,7 +198,7 @@ class Driver:
         """M8, and what everybody got."""
         assert not self.scheduler.has_work
         self.scheduler.prefix_cache.evict(self.caches.blocks.size, self.caches.slots.size)
-        for pool in (self.caches.blocks, self.caches.slots):
+        for pool in (self.caches.blocks, self.caches.slots, self.tier.blocks, self.tier.slots):
             assert pool.num_used == 0 and pool.num_free == pool.size - 1
         for name, request in self.requests.items():
             ask = self.asks[name]
@@ -203,7 +215,9 @@ class Driver:
 def drive(driver: Driver, asks: Sequence[Ask], fails: frozenset[int] = frozenset()) -> Driver:
     coming = sorted(asks, key=lambda ask: ask.arrives)
     leaving: dict[tuple[int, bool], list[str]] = {}
-    most = 50 + 8 * sum(ask.length + ask.n * (ask.length + ask.max_tokens) for ask in asks)
+    most = 50 + (100 if driver.forced else 8) * sum(
+        ask.length + ask.n * (ask.length + ask.max_tokens) for ask in asks
+    )
     for i in range(most):
         while coming and coming[0].arrives <= i:
             ask = coming.pop(0)
@@ -243,10 +257,13 @@ asks = st.builds(
     st.integers(1, 24),
     st.frozensets(st.integers(0, 25), max_size=5),
     st.booleans(),
+    st.sampled_from([1, 1, 4, 40]),
+    st.sampled_from([None, None, 2, 7]),
 )
-@example([Ask(20, n=6, scored=True)], 8, 1, 1, frozenset(), False)
-@example([Ask(7, n=3, scored=True), Ask(20, scored=True)], 8, 3, 5, frozenset({1, 2}), True)
-@example([Ask(20, max_tokens=8) for _ in range(6)], 15, 5, 24, frozenset(), True)
+@example([Ask(20, n=6, scored=True)], 8, 1, 1, frozenset(), False, 1, None)
+@example([Ask(7, n=3, scored=True), Ask(20, scored=True)], 8, 3, 5, frozenset({1}), True, 9, 7)
+@example([Ask(20, max_tokens=8) for _ in range(6)], 15, 5, 24, frozenset(), True, 1, None)
+@example([Ask(20, max_tokens=8) for _ in range(6)], 15, 5, 24, frozenset({3, 4}), True, 9, 3)
 def test_everyone_gets_what_they_would_get_alone(
     requests: list[Ask],
     num_blocks: int,
@@ -254,8 +271,13 @@ def test_everyone_gets_what_they_would_get_alone(
     budget: int,
     fails: frozenset[int],
     reuses: bool,
+    num_host_blocks: int,
+    forced: int | None,
 ) -> None:
-    drive(Driver(num_blocks, max_num_seqs, budget, reuses), requests, fails)
+    if num_host_blocks < 40 and forced is not None:
+        forced += max(len(ask.request("0").prompt) for ask in requests)  # else nothing is ever done
+    driver = Driver(num_blocks, max_num_seqs, budget, reuses, num_host_blocks, forced)
+    drive(driver, requests, fails)
 
 
 def shares(plan: StepPlan) -> dict[str, int]:

@@ -66,6 +66,14 @@ class ModelOptions:
             help="Of it for KV cache and recurrent states. Default: all that is left.",
         ),
     ] = None
+    offload_memory: Annotated[
+        int | None,
+        _engine(
+            parser=parse_byte_size,
+            metavar="SIZE",
+            help="Of the caches' memory, for sequences that give up their place. Default 0.",
+        ),
+    ] = None
     max_model_len: Annotated[
         int | None, _engine(help="Longest prompt plus answer. Default: the model's, if it fits.")
     ] = None

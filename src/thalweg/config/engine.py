@@ -46,6 +46,9 @@ class EngineConfig:
     """Bytes for everything: weights, passes and caches. None: what the machine has free."""
     cache_memory: int | None = None
     """Bytes of it for the KV cache and the recurrent states. None: all that the rest leaves."""
+    offload_memory: int = 0
+    """Bytes of the caches' memory for sequences that have to give up their place: they are moved
+    there and back instead of being computed again."""
     prefix_cache: bool = True
     """Start a prompt where an earlier one, or its answer, began alike."""
     trace_file: str | None = None
@@ -67,6 +70,7 @@ class EngineConfig:
             ("max_num_waiting", 1),
             ("memory", 1),
             ("cache_memory", 1),
+            ("offload_memory", 0),
             ("snapshot_interval", 1),
             ("max_model_len", 1),
             ("threads", 1),

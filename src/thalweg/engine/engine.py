@@ -144,7 +144,7 @@ class Engine:
         for row in plan.rows:
             self._trackers[row.sample.request.id].launched(row, now)
         batch = self._parts.batch_builder.build(plan)
-        return InFlight(plan, self._parts.runner.forward(batch, plan.copies))
+        return InFlight(plan, self._parts.runner.forward(batch, plan.copies, plan.moves))
 
     def _sample(self, work: InFlight) -> StepResult:
         source = LogitsSource(work.hidden, self._parts.runner.logits)

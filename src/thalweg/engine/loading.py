@@ -10,6 +10,8 @@ from thalweg.engine.engine import Engine, EngineParts
 from thalweg.errors import CheckpointError
 from thalweg.memory.available import available_nbytes
 from thalweg.memory.manager import CacheManager
+from thalweg.memory.offload.host_tier import HostTier
+from thalweg.memory.offload.storage import HostStorage
 from thalweg.memory.plan import CachePlan, MemoryPlan, plan_memory
 from thalweg.memory.storage import CacheStorage
 from thalweg.models.build import DTYPES, ExecutionPlan, build_model
@@ -77,15 +79,21 @@ def load_engine(
         device=config.device,
     )
     caches = CacheManager(plan.num_blocks, config.block_size, plan.num_slots)
+    tier = HostTier(caches, plan.num_host_blocks, plan.num_host_slots)
+    host = None
+    if plan.has_host_tier:
+        host = HostStorage(storage, needs.specs, plan.num_host_blocks, plan.num_host_slots)
     limits = SchedulerLimits(plan.max_num_seqs, config.max_num_batched_tokens)
     reuse = ReusePolicy(config.prefix_cache, config.snapshot_interval)
     trace = Trace(config.trace_file)
-    trace.begin(caches, limits, reuse, config)
+    trace.begin(caches, tier, limits, reuse, config=config)
     parts = EngineParts(
         caches=caches,
-        scheduler=Scheduler(caches, limits, reuse, policy=make_policy(config), trace=trace),
+        scheduler=Scheduler(
+            caches, limits, reuse, policy=make_policy(config), tier=tier, trace=trace
+        ),
         batch_builder=BatchBuilder(config.block_size, config.device),
-        runner=Runner(built.model, storage),
+        runner=Runner(built.model, storage, host),
         sampler=Sampler(built.kernels, facts.vocab_size, DTYPES[config.dtype]),
         tokenizer=tokenizer,
         max_num_waiting=config.max_num_waiting,

@@ -56,6 +56,8 @@ class EngineStats:
     num_cached_tokens: int
     """Those of them that the prefix cache knew."""
     num_preemptions: int
+    num_parkings: int
+    """Of these, how many went to the host tier instead of being computed again."""
     num_finished: Mapping[str, int]
     """Answers by finish reason."""
     step_seqs: Histogram
@@ -116,6 +118,7 @@ class Metrics:
             num_prompt_tokens=counts["prompt"],
             num_cached_tokens=counts["cached"],
             num_preemptions=scheduler.num_preemptions,
+            num_parkings=scheduler.num_parkings,
             num_finished=dict(self._finished),
             step_seqs=self._step_seqs.histogram(),
             step_tokens=self._step_tokens.histogram(),

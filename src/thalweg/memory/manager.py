@@ -171,6 +171,18 @@ class CacheManager:
         slot = self.slots.share(seq.slot)
         return Sequence(seq.num_computed, seq.num_written, blocks, slot), copies
 
+    def receive(
+        self, shared: Iterable[int], num_new: int, *, has_state: bool, num_computed: int
+    ) -> Sequence:
+        """A sequence with a history whose rows and state are about to be copied into its new
+        blocks, after those shared, and its new slot. The caller has checked that there are so many
+        free."""
+        blocks = [self.blocks.share(b) for b in shared]
+        blocks += [self.blocks.acquire() for _ in range(num_new)]
+        return Sequence(
+            num_computed, blocks=blocks, slot=self.slots.acquire() if has_state else NULL
+        )
+
     def free(self, seq: Sequence) -> None:
         """End a sequence; it is empty afterwards and may start again."""
         assert not seq.reserved

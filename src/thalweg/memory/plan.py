@@ -42,12 +42,22 @@ class CachePlan:
     max_model_len: int
     block_nbytes: int
     slot_nbytes: int
+    num_host_blocks: int = 1
+    num_host_slots: int = 1
+    """Of the host tier; with only id 0 nothing is allocated for it."""
     notes: tuple[str, ...] = ()
     """What was asked for and did not fit."""
 
     @property
+    def has_host_tier(self) -> bool:
+        return self.num_host_blocks > 1
+
+    @property
     def nbytes(self) -> int:
-        return self.num_blocks * self.block_nbytes + self.num_slots * self.slot_nbytes
+        blocks, slots = self.num_blocks, self.num_slots
+        if self.has_host_tier:
+            blocks, slots = blocks + self.num_host_blocks, slots + self.num_host_slots
+        return blocks * self.block_nbytes + slots * self.slot_nbytes
 
     def num_fitting(self, num_tokens: int, block_size: int) -> int:
         """How many sequences of this length, prompt and answer, can run at once."""
@@ -109,6 +119,13 @@ def plan_caches(
     slot_nbytes = sum(spec.slot_nbytes() for spec in specs)
     max_model_len = _context(config, model_max_len)
     blocks_per_seq = -(-max_model_len // config.block_size)
+    if config.offload_memory:
+        cache_memory -= config.offload_memory
+        if cache_memory <= 0:
+            raise ConfigError(
+                f"offload_memory = {format_nbytes(config.offload_memory)} leaves nothing of "
+                f"{format_nbytes(cache_memory + config.offload_memory)} for the caches"
+            )
 
     slots_budget = min(cache_memory // 2, cache_memory - 2 * block_nbytes)
     num_seqs, num_slots = config.max_num_seqs, slots_budget // max(slot_nbytes, 1)
@@ -134,6 +151,9 @@ def plan_caches(
             f"max_model_len = {asked} does not fit cache_memory = {cache_memory}, "
             f"which holds {capacity} tokens"
         )
+    host_blocks, host_slots = _host_tier(
+        config, block_nbytes, slot_nbytes, num_blocks=num_blocks, num_seqs=num_seqs
+    )
     clamped = ((config.max_num_seqs, num_seqs, "sequences"), (max_model_len, capacity, "tokens"))
     return CachePlan(
         num_blocks,
@@ -142,6 +162,8 @@ def plan_caches(
         min(max_model_len, capacity),
         block_nbytes,
         slot_nbytes,
+        host_blocks,
+        host_slots,
         tuple(
             f"{most} {what} were asked for, {num} fit" for most, num, what in clamped if num < most
         ),
@@ -153,3 +175,25 @@ def _context(config: EngineConfig, model_max_len: int) -> int:
     if asked is not None and asked > model_max_len:
         raise ConfigError(f"max_model_len = {asked} is longer than the model's {model_max_len}")
     return asked or model_max_len
+
+
+def _host_tier(
+    config: EngineConfig, block_nbytes: int, slot_nbytes: int, *, num_blocks: int, num_seqs: int
+) -> tuple[int, int]:
+    """Blocks and slots, id 0 included, in the pools' proportion: a slot goes with the blocks that
+    a sequence has when all are running."""
+    if not config.offload_memory:
+        return 1, 1
+    blocks_each = max(1, (num_blocks - 1) // num_seqs)
+    per_seq = slot_nbytes + blocks_each * block_nbytes
+    num_parked = max(
+        1, min(num_seqs, (config.offload_memory - slot_nbytes - block_nbytes) // per_seq)
+    )
+    left = config.offload_memory - (num_parked + 1) * slot_nbytes
+    host_blocks = num_blocks if not block_nbytes else min(num_blocks, left // block_nbytes)
+    if host_blocks < 2:
+        least = 2 * (slot_nbytes + block_nbytes)
+        raise ConfigError(
+            f"offload_memory = {config.offload_memory} holds no sequence: 0, or at least {least}"
+        )
+    return host_blocks, num_parked + 1

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from thalweg.batch import ForwardBatch
     from thalweg.memory.manager import BlockCopy
+    from thalweg.memory.offload.host_tier import Move
+    from thalweg.memory.offload.storage import HostStorage
     from thalweg.memory.storage import CacheStorage, LayerCache
 
 
@@ -26,16 +28,29 @@ class Model(Protocol):
 
 
 class Runner:
-    def __init__(self, model: Model, storage: CacheStorage) -> None:
+    def __init__(
+        self, model: Model, storage: CacheStorage, host: HostStorage | None = None
+    ) -> None:
         self._model = model
         self._storage = storage
+        self._host = host
 
     @torch.inference_mode()
-    def forward(self, batch: ForwardBatch, copies: Sequence[BlockCopy] = ()) -> Tensor:
-        """Make the copies, then run the pass. -> hidden states whose logits are wanted, [L, D]"""
-        self._storage.copy(copies)
+    def forward(
+        self, batch: ForwardBatch, copies: Sequence[BlockCopy] = (), moves: Sequence[Move] = ()
+    ) -> Tensor:
+        """Make the copies and the moves, then run the pass. -> hidden states whose logits are
+        wanted, [L, D]"""
+        self.prepare(copies, moves)
         hidden = self._model(batch, self._storage.layers)
         return hidden[batch.logits_rows]
+
+    def prepare(self, copies: Sequence[BlockCopy], moves: Sequence[Move]) -> None:
+        """Make the copies of forks, then the moves to and from the host tier."""
+        self._storage.copy(copies)
+        for move in moves:
+            assert self._host is not None
+            self._host.copy(move)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from thalweg.memory.manager import BlockCopy, Reservation
+    from thalweg.memory.offload.host_tier import Move
     from thalweg.scheduler.cost import Load
     from thalweg.scheduler.request import Request, Sample
 
@@ -54,6 +55,8 @@ class StepPlan:
     scoring: tuple[ScoringRow, ...]
     copies: tuple[BlockCopy, ...]
     """Block copies to make before the pass."""
+    moves: tuple[Move, ...]
+    """To and from the host tier, to be made in this order after the copies."""
     load: Load
 
 

@@ -11,6 +11,7 @@ from thalweg.memory.manager import Sequence
 
 if TYPE_CHECKING:
     from thalweg.config import SamplingParams
+    from thalweg.memory.offload.host_tier import Parked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +60,8 @@ class Sample:
     """From this token count on, the last block boundary has a snapshot that moves along."""
     rolling: int = 0
     """The token count where that snapshot is now; 0: nowhere yet."""
+    parked: Parked | None = None
+    """Its memory, while that is in the host tier; `seq` is empty then."""
     num_preemptions: int = 0
     has_ended: bool = False
 

@@ -59,6 +59,14 @@ class PrefixReuse:
         sample.snapshot_at = frozenset(wanted) if self._enabled else frozenset()
         sample.rolls_from = len(sample.tokens)
 
+    def known_blocks(self, sample: Sample, num_computed: int) -> tuple[int, ...]:
+        """The blocks in the cache that hold the first of so many computed tokens."""
+        if not self._enabled:
+            return ()
+        size = self._caches.block_size
+        keys = sample.keys.extend(sample.tokens, size)[: num_computed // size]
+        return tuple(node.block for node in self._prefix.match(keys).nodes)
+
     def capture_at(self, sample: Sample, num_new: int) -> list[int]:
         """Which of a row's tokens are followed by a snapshot."""
         start, size = sample.seq.num_computed, self._caches.block_size

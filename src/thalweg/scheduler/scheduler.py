@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from thalweg.errors import OutOfCache
+from thalweg.memory.offload.host_tier import HostTier
 from thalweg.scheduler.cost import Load
 from thalweg.scheduler.plan import (
     FinishReason,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from thalweg.memory.manager import BlockCopy, CacheManager
+    from thalweg.memory.offload.host_tier import Move
     from thalweg.memory.prefix import PrefixCache
     from thalweg.scheduler.policy import Policy, StepBudget
 
@@ -48,8 +50,8 @@ class SchedulerLimits:
 class Scheduler:
     """The more urgent, then the earlier first, in steps that mix prompts and running answers.
 
-    Owns the sequences of all samples. When memory runs out the last in rank gives its up and is
-    computed again later.
+    Owns the sequences of all samples. When memory runs out the last in rank gives its up: it goes
+    to the host tier and comes back, or is computed again where that is full.
     """
 
     def __init__(
@@ -59,19 +61,22 @@ class Scheduler:
         reuse: ReusePolicy | None = None,
         *,
         policy: Policy | None = None,
+        tier: HostTier | None = None,
         trace: Trace | None = None,
     ) -> None:
         self._caches = caches
         self._reuse = PrefixReuse(caches, reuse or ReusePolicy())
         self._limits = limits
+        self._tier = tier or HostTier(caches)
         self._trace = trace or Trace()
         self._policy = policy or FirstCome(limits.max_num_batched_tokens)
         self._waiting: list[Sample] = []  # both in order of rank
         self._running: list[Sample] = []
         self._copies: list[BlockCopy] = []
+        self._moves: list[Move] = []
         self._num_arrived = 0
         self._alone: str | None = None
-        self.num_preemptions = 0
+        self.num_preemptions = self.num_parkings = 0
         self._stuck: Sample | None = None
         """The first one waiting, if it did not fit and nothing was freed since."""
 
@@ -160,6 +165,9 @@ class Scheduler:
             self._running.remove(sample)
         elif sample in self._waiting:
             self._waiting.remove(sample)
+        if sample.parked is not None:
+            self._tier.drop(sample.parked)
+            sample.parked = None
         if not sample.seq.reserved:
             self._free(sample)
 
@@ -173,8 +181,8 @@ class Scheduler:
     def rollback(self, plan: StepPlan) -> None:
         """Undo a step that failed: its sequences are half-written and start again from nothing.
 
-        So do those that only its copies wrote to: they cannot be copied to again once the blocks
-        they were copied from are free.
+        So do those that only its copies and moves wrote to: they cannot be copied to again once
+        what they were copied from is free.
         """
         self._trace.failed()
         for row in plan.rows:
@@ -183,9 +191,15 @@ class Scheduler:
                 self._free(row.sample)
         spoilt = {row.sample for row in plan.rows}
         targets = {copy.dst for copy in plan.copies}
+        targets |= {pair.pool for move in plan.moves for pair in move.blocks}
         for sample in reversed(self._running.copy()):
             if sample in spoilt or not targets.isdisjoint(sample.seq.blocks):
+                self._free(sample)
                 self._give_way(sample)
+        for sample in self._waiting:
+            if sample.parked is not None and sample.parked.out in plan.moves:
+                self._tier.drop(sample.parked)
+                sample.parked = None
 
     def preempt(self, sample: Sample) -> None:
         """Let a running sample give up its memory and wait for its turn to come again."""
@@ -194,6 +208,11 @@ class Scheduler:
 
     def _give_way(self, sample: Sample) -> None:
         self._running.remove(sample)
+        if sample.seq.num_computed:
+            sample.parked = self._tier.park(sample.seq)
+        if sample.parked is not None:
+            self._moves.append(sample.parked.out)
+            self.num_parkings += 1
         self._free(sample)
         sample.num_preemptions += 1
         self.num_preemptions += 1
@@ -283,17 +302,25 @@ class Scheduler:
         return sample
 
     def _start(self, sample: Sample) -> bool:
-        """Take from the prefix cache what it has, and make room there for the rest."""
-        self._reuse.start(sample)
+        """Bring it back from the host tier, or take from the prefix cache what it has, and make
+        room there for the rest."""
+        if sample.parked is None:
+            self._reuse.start(sample)
         blocks = -(-len(sample.tokens) // self._caches.block_size) - len(sample.seq.blocks)
         while True:
             num_short = max(0, blocks - self._caches.blocks.num_free)
             short = OutOfCache(num_short, int(not self._caches.slots.num_free))
             if not (short.blocks or short.slots):
-                return True
+                break
             if not self._reuse.evict(short):
                 self._free(sample)
                 return False
+        if (parked := sample.parked) is not None:
+            known = self._reuse.known_blocks(sample, parked.num_computed)
+            sample.seq, move = self._tier.take_back(parked, known)
+            self._moves.append(move)
+            sample.parked = None
+        return True
 
     def _plan(self, rows: list[ScheduledRow]) -> StepPlan:
         logits_rows: list[int] = []
@@ -315,8 +342,15 @@ class Scheduler:
                 logits_rows.append(offset + count - 1)
             offset += count
         copies, self._copies = tuple(self._copies), []
+        moves, self._moves = tuple(self._moves), []
         return StepPlan(
-            tuple(rows), tuple(logits_rows), tuple(sampling), tuple(scoring), copies, load
+            tuple(rows),
+            tuple(logits_rows),
+            tuple(sampling),
+            tuple(scoring),
+            copies=copies,
+            moves=moves,
+            load=load,
         )
 
     def _fork(self, sample: Sample, index: int) -> Sample:

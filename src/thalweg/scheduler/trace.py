@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from thalweg.config import EngineConfig
     from thalweg.memory.manager import CacheManager
+    from thalweg.memory.offload.host_tier import HostTier
     from thalweg.scheduler.plan import NewToken, StepPlan, StepResult
     from thalweg.scheduler.request import Request, Sample
     from thalweg.scheduler.reuse import ReusePolicy
@@ -33,8 +34,10 @@ class Trace:
     def begin(
         self,
         caches: CacheManager,
+        tier: HostTier,
         limits: SchedulerLimits,
         reuse: ReusePolicy,
+        *,
         config: EngineConfig,
     ) -> None:
         """What the scheduler is made with."""
@@ -44,6 +47,8 @@ class Trace:
             num_blocks=caches.blocks.size,
             block_size=caches.block_size,
             num_slots=caches.slots.size,
+            num_host_blocks=tier.blocks.size,
+            num_host_slots=tier.slots.size,
             limits=asdict(limits),
             reuse=asdict(reuse),
             max_inter_token_ms=config.max_inter_token_ms,
