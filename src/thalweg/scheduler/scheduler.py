@@ -312,7 +312,9 @@ class Scheduler:
             short = OutOfCache(num_short, int(not self._caches.slots.num_free))
             if not (short.blocks or short.slots):
                 break
-            if not self._reuse.evict(short):
+            held = set(sample.seq.blocks).union(*(each.seq.blocks for each in self._running))
+            could = self._caches.blocks.size - 1 - len(held) >= blocks  # else evict nothing in vain
+            if not could or not self._reuse.evict(short):
                 self._free(sample)
                 return False
         if (parked := sample.parked) is not None:
