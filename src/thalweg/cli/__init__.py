@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thalweg import __version__
+from thalweg.cli.bench import bench
 from thalweg.cli.chat import chat
 from thalweg.cli.exit_codes import ExitCode
 from thalweg.cli.generate import generate
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.command()(generate)
 app.command()(chat)
+app.command()(bench)
 app.command()(inspect)
 app.command()(plan)
 

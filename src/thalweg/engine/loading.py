@@ -47,6 +47,8 @@ class LoadedEngine:
     report: LoadReport
     memory: MemoryPlan
     execution: ExecutionPlan
+    num_threads: int
+    """Of a pass."""
 
     @property
     def caches(self) -> CachePlan:
@@ -108,6 +110,7 @@ def load_engine(
         report=checkpoint.report,
         memory=memory,
         execution=built.kernels.plan(),
+        num_threads=built.num_threads,
     )
 
 

@@ -10,7 +10,7 @@ import torch
 from thalweg.layers.build import BuildContext
 from thalweg.models.decoder import Decoder
 from thalweg.models.memory import cache_specs
-from thalweg.ops.extension import set_num_threads
+from thalweg.ops.extension import default_threads, set_num_threads
 from thalweg.ops.registry import ExecutionPlan, KernelSelector
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ class BuiltModel:
     model: Decoder
     kernels: KernelSelector
     """What was chosen for the model; the sampler's ops are bound with it too."""
+    num_threads: int
+    """Of a pass."""
 
 
 def build_model(
@@ -52,4 +54,4 @@ def build_model(
     model = Decoder(facts, checkpoint.weights(progress), build)
     if all(choice.kernel == "cpu" for choice in kernels.plan().choices):
         torch.set_num_threads(1)  # its pool would take cores from the one all ops run on
-    return BuiltModel(model, kernels)
+    return BuiltModel(model, kernels, config.threads or default_threads())
