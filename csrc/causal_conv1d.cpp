@@ -3,18 +3,6 @@
 #include "ops.h"
 
 namespace thalweg::THALWEG_LEVEL {
-namespace {
-
-INLINE vf get(const float* p, int64_t n) { return n == W ? load(p) : load_some(p, n); }
-INLINE void put(float* p, vf x, int64_t n) {
-  if (n == W) {
-    store(p, x);
-  } else {
-    store_some(p, x, n);
-  }
-}
-
-}  // namespace
 
 void conv(const ConvCall& c, int64_t sequence, int64_t first, int64_t last) {
   constexpr int64_t kMostTaps = 16;

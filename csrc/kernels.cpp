@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <stdexcept>
 
 #include "sampling.h"
@@ -22,6 +23,11 @@ std::vector<const Kernels*> available() {
   std::vector<const Kernels*> found;
 #if defined(__x86_64__)
   __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512vnni")) {
+    found.push_back(&avx512::kKernels);
+  }
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
       __builtin_cpu_supports("f16c")) {
     found.push_back(&avx2::kKernels);
@@ -41,6 +47,33 @@ int64_t panel_cost(const PackedView& w, int64_t rows) {
   return std::max(w.panel_bytes / 12, rows * w.k * kPanel / 32);
 }
 
+bool is_grouped(const Packed& weight) {
+  return std::any_of(weight.sections().begin(), weight.sections().end(),
+                     [](const PackedView& section) { return !is_plain(section.format); });
+}
+
+// Rows of k activations as grouped weights meet them.
+class Quantised {
+ public:
+  Quantised() = default;
+  Quantised(const Kernels& kernels, const float* x, int64_t x_stride, int64_t rows, int64_t k) {
+    memory_.reset(new int32_t[rows * k / 4 + rows * k / kGroup + rows * k / 16]);
+    rows_.sum = memory_.get();
+    rows_.scale = reinterpret_cast<float*>(rows_.sum + rows * k / 16);
+    rows_.codes = reinterpret_cast<int8_t*>(rows_.scale + rows * k / kGroup);
+    QuantiseCall call{x, x_stride, k, rows_};
+    Split pieces = split(rows, k / 4);
+    parallel(pieces.num_pieces(), [&](int64_t piece) {
+      for (int64_t i = pieces.begin(piece); i < pieces.end(piece); ++i) kernels.quantise(call, i);
+    });
+  }
+  const QuantisedRows& rows() const { return rows_; }
+
+ private:
+  std::unique_ptr<int32_t[]> memory_;
+  QuantisedRows rows_{};
+};
+
 void run_linear(const Kernels& kernels, const LinearCall& call) {
   if (call.rows == 0) return;
   Split pieces = split(ceil_div(call.weight.n, kPanel), panel_cost(call.weight, call.rows));
@@ -50,6 +83,11 @@ void run_linear(const Kernels& kernels, const LinearCall& call) {
 
 // The call's weight is set here, section by section.
 void run_linear(const Kernels& kernels, const Packed& weight, LinearCall call) {
+  Quantised quantised;
+  if (is_grouped(weight)) {
+    quantised = Quantised(kernels, call.x, call.x_stride, call.rows, weight.k());
+    call.quantised = quantised.rows();
+  }
   for (const PackedView& section : weight.sections()) {
     call.weight = section;
     run_linear(kernels, call);
@@ -412,19 +450,25 @@ void MoE::run(Address x, int64_t x_stride, int64_t rows, Address out) const {
     int64_t first, last;
   };
   auto run_experts = [&](const std::vector<std::shared_ptr<Packed>>& matrices, const float* from,
-                         int64_t from_stride, bool gathered, float* to) {
+                         int64_t from_stride, int64_t num_from, const int32_t* from_rows, float* to) {
     std::vector<Piece> work;
+    Quantised quantised;
+    if (std::any_of(matrices.begin(), matrices.end(),
+                    [](const auto& matrix) { return is_grouped(*matrix); })) {
+      quantised = Quantised(*kernels_, from, from_stride, num_from, matrices[0]->k());
+    }
     for (int64_t e = 0; e < num_experts; ++e) {
       int64_t n = starts[e + 1] - starts[e];
       if (n == 0) continue;
       LinearCall call{{},
                       nullptr,
-                      gathered ? from : from + starts[e] * from_stride,
+                      from,
                       from_stride,
-                      gathered ? tokens.data() + starts[e] : nullptr,
+                      from_rows + starts[e],
                       n,
                       to + starts[e] * matrices[e]->n(),
-                      matrices[e]->n()};
+                      matrices[e]->n(),
+                      quantised.rows()};
       for (const PackedView& section : matrices[e]->sections()) {
         call.weight = section;
         Split pieces = split(ceil_div(section.n, kPanel), panel_cost(section, n));
@@ -438,9 +482,11 @@ void MoE::run(Address x, int64_t x_stride, int64_t rows, Address out) const {
              [&](int64_t i) { kernels_->linear(work[i].call, work[i].first, work[i].last); });
   };
   auto gate_up = room(chosen * 2 * width), act = room(chosen * width), y = room(chosen * hidden);
-  run_experts(gate_up_, floats(x), x_stride, true, gate_up.get());
+  run_experts(gate_up_, floats(x), x_stride, rows, tokens.data(), gate_up.get());
   run_silu(*kernels_, {width, gate_up.get(), 2 * width, act.get()}, chosen);
-  run_experts(down_, act.get(), width, false, y.get());
+  std::vector<int32_t> in_order(chosen);
+  std::iota(in_order.begin(), in_order.end(), 0);
+  run_experts(down_, act.get(), width, chosen, in_order.data(), y.get());
 
   CombineCall combine{hidden,         top_k_,  y.get(), places.data(),
                       weights.data(), nullptr, nullptr, mutable_floats(out)};

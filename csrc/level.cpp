@@ -15,6 +15,7 @@ void exp_all(const float* x, float* y, int64_t n) {
 
 const Kernels kKernels = {
     THALWEG_NAME(THALWEG_LEVEL),
+    quantise,
     linear,
     norm,
     silu_and_mul,

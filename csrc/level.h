@@ -49,6 +49,19 @@ struct PackedView {
   const uint8_t* data;
 };
 
+// Rows of activations as grouped weights meet them: codes -127 .. 127, times a scale each group.
+struct QuantisedRows {
+  int8_t* codes;  // [rows, k]
+  float* scale;   // [rows, k / 32]
+  int32_t* sum;   // [rows, k / 16] of the codes
+};
+
+struct QuantiseCall {
+  const float* x;  // rows of k, `x_stride` apart
+  int64_t x_stride, k;
+  QuantisedRows out;
+};
+
 struct LinearCall {
   PackedView weight;
   const float* bias;  // [n] or null
@@ -58,6 +71,7 @@ struct LinearCall {
   int64_t rows;
   float* out;  // rows of n, `out_stride` apart
   int64_t out_stride;
+  QuantisedRows quantised;  // x, if the weight is grouped
 };
 
 struct NormCall {
@@ -182,6 +196,7 @@ struct CombineCall {
 
 struct Kernels {
   const char* name;
+  void (*quantise)(const QuantiseCall&, int64_t row);
   void (*linear)(const LinearCall&, int64_t first_panel, int64_t last_panel);
   void (*norm)(const NormCall&, int64_t first_row, int64_t last_row);
   void (*silu)(const SiluCall&, int64_t row, int64_t begin, int64_t end);
@@ -203,6 +218,9 @@ extern const Kernels kKernels;
 }
 #if defined(__x86_64__)
 namespace avx2 {
+extern const Kernels kKernels;
+}
+namespace avx512 {
 extern const Kernels kKernels;
 }
 #endif

@@ -13,15 +13,6 @@ INLINE void each_vector(int64_t width, Body body) {
   if (i < width) body(i, width - i);
 }
 
-INLINE vf get(const float* p, int64_t n) { return n == W ? load(p) : load_some(p, n); }
-INLINE void put(float* p, vf x, int64_t n) {
-  if (n == W) {
-    store(p, x);
-  } else {
-    store_some(p, x, n);
-  }
-}
-
 INLINE float sum_of_squares(const float* x, int64_t width) {
   Lanes lanes = zero_lanes();
   int64_t i = 0;

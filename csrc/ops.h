@@ -5,6 +5,8 @@
 
 namespace thalweg::THALWEG_LEVEL {
 
+void quantise(const QuantiseCall& c, int64_t row);
+void quantised_linear(const LinearCall& c, int64_t first_panel, int64_t last_panel);
 void linear(const LinearCall& c, int64_t first_panel, int64_t last_panel);
 void norm(const NormCall& c, int64_t first_row, int64_t last_row);
 void silu_and_mul(const SiluCall& c, int64_t row, int64_t begin, int64_t end);

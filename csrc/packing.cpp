@@ -90,9 +90,10 @@ Format narrowest(const Part& part, int64_t k) {
 // Of column c, as `linear.cpp` reads them.
 int64_t half_place(Format format, int64_t c) {
   if (format == Format::F16) return c;
-  return c / 16 * 16 + c % 8 * 2 + c % 16 / 8;
+  return c % 16 * 2 + c / 16;
 }
-int64_t byte_place(int64_t c) { return c % 8 / 4 * 16 + c / 8 * 4 + c % 4; }
+// Of input j of a group, without the shift of half bytes: 4 inputs of a column lie together.
+int64_t byte_place(int64_t c, int64_t j) { return j / 4 * 4 * kPanel + c * 4 + j % 4; }
 
 void put_number(Format format, uint8_t* p, int64_t c, float x) {
   if (has_float_scale(format)) {
@@ -164,18 +165,18 @@ class Rows {
   }
 
   static void put_group(Format format, uint8_t* panel, int64_t c, const Group& group) {
-    int64_t size = group_size(format), place = byte_place(c);
+    int64_t size = group_size(format);
     for (int64_t start = 0; start < kGroup; start += size, panel += panel_bytes(format, size)) {
       put_number(format, panel, c, group.scale[start / 16]);
       if (has_minimum(format)) put_number(format, panel + scale_bytes(format), c, group.minimum);
-      uint8_t* out = panel + codes_offset(format) + place;
+      uint8_t* out = panel + codes_offset(format);
       const uint8_t* code = group.code + start;
-      if (is_half_byte(format)) {  // two inputs in a byte
-        for (int64_t j = 0; j < size; j += 2) {
-          out[j / 2 * 32] = static_cast<uint8_t>(code[j] | code[j + 1] << 4);
+      if (is_half_byte(format)) {  // inputs j and j + 16 in a byte
+        for (int64_t j = 0; j < size / 2; ++j) {
+          out[byte_place(c, j)] = static_cast<uint8_t>(code[j] | code[j + 16] << 4);
         }
       } else {
-        for (int64_t j = 0; j < size; ++j) out[j * 32] = code[j];
+        for (int64_t j = 0; j < size; ++j) out[byte_place(c, j)] = code[j];
       }
     }
   }
@@ -264,9 +265,10 @@ void Packed::row(int64_t i, float* out) const {
     for (int64_t g = 0; g < k_; g += size, panel += panel_bytes(format, size)) {
       float d = number(format, panel, c);
       float m = has_minimum(format) ? number(format, panel + scale_bytes(format), c) : 0.0f;
-      const uint8_t* codes = panel + codes_offset(format) + byte_place(c);
+      const uint8_t* codes = panel + codes_offset(format);
       for (int64_t j = 0; j < size; ++j) {
-        int code = is_half_byte(format) ? codes[j / 2 * 32] >> (j % 2 * 4) & 15 : codes[j * 32];
+        int code = is_half_byte(format) ? codes[byte_place(c, j % 16)] >> (j / 16 * 4) & 15
+                                        : codes[byte_place(c, j)];
         float q = static_cast<float>(code - code_bias(format));
         out[g + j] = has_minimum(format) ? std::fma(q, d, m) : q * d;
       }

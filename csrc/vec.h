@@ -28,13 +28,20 @@ typedef float vf __attribute__((vector_size(W * 4)));
 typedef int32_t vi __attribute__((vector_size(W * 4)));
 typedef uint32_t vu __attribute__((vector_size(W * 4)));
 typedef uint16_t vh __attribute__((vector_size(W * 2)));
+typedef int8_t vb __attribute__((vector_size(W)));
 typedef float vf_any __attribute__((vector_size(W * 4), aligned(4), may_alias));
 typedef uint32_t vu_any __attribute__((vector_size(W * 4), aligned(4), may_alias));
 typedef uint16_t vh_any __attribute__((vector_size(W * 2), aligned(2), may_alias));
 
 INLINE vf load(const float* p) { return *reinterpret_cast<const vf_any*>(p); }
 INLINE void store(float* p, vf x) { *reinterpret_cast<vf_any*>(p) = x; }
+INLINE vi splat_bits(const void* p) {
+  int32_t x;
+  std::memcpy(&x, p, 4);
+  return x - vi{};
+}
 INLINE vu load_bits(const void* p) { return *reinterpret_cast<const vu_any*>(p); }
+INLINE void store_bits(void* p, vu x) { *reinterpret_cast<vu_any*>(p) = x; }
 INLINE vf splat(float x) { return x - vf{}; }  // x + 0 would lose the sign of -0
 INLINE vf zero() { return vf{}; }
 
@@ -139,6 +146,14 @@ INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 INLINE int64_t round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
 
 // The first n < W floats of p, zeros behind them.
+#if defined(__AVX512F__)
+INLINE vf load_some(const float* p, int64_t n) {
+  return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), p);
+}
+INLINE void store_some(float* p, vf x, int64_t n) {
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1), x);
+}
+#else
 INLINE vf load_some(const float* p, int64_t n) {
   vf x = zero();
   for (int64_t i = 0; i < n; ++i) x[i] = p[i];
@@ -146,6 +161,17 @@ INLINE vf load_some(const float* p, int64_t n) {
 }
 INLINE void store_some(float* p, vf x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) p[i] = x[i];
+}
+#endif
+
+// As many as there are, n <= W.
+INLINE vf get(const float* p, int64_t n) { return n == W ? load(p) : load_some(p, n); }
+INLINE void put(float* p, vf x, int64_t n) {
+  if (n == W) {
+    store(p, x);
+  } else {
+    store_some(p, x, n);
+  }
 }
 
 }  // namespace thalweg::THALWEG_LEVEL

@@ -11,6 +11,8 @@ from thalweg.ops.registry import Op, Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from torch import Tensor
+
 P = TypeVar("P", bound=Problem)
 
 THREADS = (1, 2, 3, 8)
@@ -35,6 +37,14 @@ def every_way(op: Op[P, Any], problem: P) -> Iterator[Any]:
         for threads in THREADS if level == kernels.levels()[0] else (1,):
             kernels.set_num_threads(threads)
             yield bound
+
+
+def rounded_activations(x: Tensor) -> Tensor:
+    """x: [T, K] -> what a product with grouped weights makes of it, in float64."""
+    groups = x.unflatten(-1, (-1, 32))
+    largest = groups.abs().amax(-1, keepdim=True)
+    codes = (groups * (127 / largest)).round()
+    return (codes.double() * (largest / 127).double()).flatten(-2)
 
 
 def chunks(num_tokens: int, size: int) -> Iterator[range]:

@@ -43,8 +43,9 @@ def same(a: Tensor, b: Tensor) -> None:
     assert torch.equal(a.contiguous().view(torch.int32), b.contiguous().view(torch.int32))
 
 
-def close(a: Tensor, b: Tensor) -> None:
-    assert bool(((a - b).abs() <= 1e-4 * (1 + b.abs().max())).all()), float((a - b).abs().max())
+def close(a: Tensor, b: Tensor, tolerance: float = 1e-4) -> None:
+    bound = tolerance * (1 + b.abs().max())
+    assert bool(((a - b).abs() <= bound).all()), float((a - b).abs().max())
 
 
 def fuzz_linear(rng: random.Random) -> None:
@@ -60,7 +61,8 @@ def fuzz_linear(rng: random.Random) -> None:
     call = bound(linear.OP, problem)
     whole, i = call(x), rng.randrange(len(x))
     same(call(x[i : i + 1]), whole[i : i + 1])
-    close(whole, bound(linear.OP, problem, "reference")(x))
+    rounds = kind.startswith("q") and k % 32 == 0  # activations, to 8 bits
+    close(whole, bound(linear.OP, problem, "reference")(x), 2e-2 if rounds else 1e-4)
 
 
 def fuzz_norm(rng: random.Random) -> None:

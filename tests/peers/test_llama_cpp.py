@@ -1,9 +1,9 @@
 """Criterion 3: SmolLM2 out of the same GGUF file, beside llama.cpp.
 
-llama.cpp quantises activations to 8 bits wherever weights are quantised, and Thalweg does not. So
+Both quantise activations to 8 bits wherever weights are quantised, but not with the same bits. So
 on the file as it is a reader's measures are compared, the most likely token and the perplexity; on
-a copy of it whose weights are float32 both compute the same thing (but for llama.cpp's float16 KV
-cache), and are held to that.
+a copy of it whose weights are float32, and with Thalweg's kernels that keep activations float32,
+both compute the same thing (but for llama.cpp's float16 KV cache), and are held to that.
 """
 
 from __future__ import annotations
@@ -89,11 +89,25 @@ def tokens(llm: LLM) -> list[int]:
 
 @pytest.fixture(scope="module")
 def scored(llm: LLM, tokens: list[int]) -> RequestOutput:
-    """Both answer the same questions, so one pass is enough."""
+    return scores(llm, tokens)
+
+
+@pytest.fixture(scope="module")
+def scored_in_float32(smollm2_path: Path, tokens: list[int]) -> RequestOutput:
+    """On kernels that do not quantise activations."""
+    with LLM(smollm2_path, max_model_len=1024, kernels="torch") as llm:
+        return scores(llm, tokens)
+
+
+def scores(llm: LLM, tokens: list[int]) -> RequestOutput:
     params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=2)
     output = llm.generate(tokens, params)[0]
     assert [token.id for token in output.prompt_tokens] == tokens[1:]
     return output
+
+
+def perplexity(output: RequestOutput) -> float:
+    return math.exp(-sum(token.logprob or 0.0 for token in output.prompt_tokens) / NUM_POSITIONS)
 
 
 def peer_logprobs(path: Path, tokens: Sequence[int]) -> NDArray[np.float64]:
@@ -128,13 +142,12 @@ class Comparison:
             for token, top in zip(scored, peer_top, strict=True)
             if token.top[0][0] != top
         ]
-        loss = -sum(token.logprob or 0.0 for token in scored) / NUM_POSITIONS
         ids = [token.id for token in scored]
         peer_loss = -float(peer[np.arange(NUM_POSITIONS), ids].mean())
         return cls(
             NUM_POSITIONS - len(margins),
             max(margins, default=0.0),
-            math.exp(loss),
+            perplexity(output),
             math.exp(peer_loss),
         )
 
@@ -148,13 +161,19 @@ def test_top_token_and_perplexity_are_those_of_llama_cpp(
     assert seen.perplexity == pytest.approx(seen.peer_perplexity, rel=0.01)
 
 
+def test_quantised_activations_cost_less_than_half_a_percent(
+    scored: RequestOutput, scored_in_float32: RequestOutput
+) -> None:
+    assert perplexity(scored) == pytest.approx(perplexity(scored_in_float32), rel=0.005)
+
+
 @pytest.mark.slow
 def test_with_float32_weights_they_are_the_same(
-    smollm2_path: Path, tokens: list[int], scored: RequestOutput, tmp_path: Path
+    smollm2_path: Path, tokens: list[int], scored_in_float32: RequestOutput, tmp_path: Path
 ) -> None:
     copy = tmp_path / "float32.gguf"
     write_dequantised(smollm2_path, copy)
-    seen = Comparison.of(scored, peer_logprobs(copy, tokens))
+    seen = Comparison.of(scored_in_float32, peer_logprobs(copy, tokens))
     copy.unlink()
     assert seen.num_agreed >= 0.998 * NUM_POSITIONS
     assert seen.worst_margin < 1e-2
