@@ -295,7 +295,7 @@ class Scheduler:
         if sample is None or sample is self._stuck:
             return None
         if not self._start(sample):
-            self._stuck = sample
+            self._stuck = sample if self._running else None
             return None
         self._waiting.remove(sample)
         insort(self._running, sample, key=RANK)
@@ -309,7 +309,8 @@ class Scheduler:
         blocks = -(-len(sample.tokens) // self._caches.block_size) - len(sample.seq.blocks)
         while True:
             num_short = max(0, blocks - self._caches.blocks.num_free)
-            short = OutOfCache(num_short, int(not self._caches.slots.num_free))
+            has_slot = self._caches.slots.exclusive(sample.seq.slot) or self._caches.slots.num_free
+            short = OutOfCache(num_short, int(not has_slot))
             if not (short.blocks or short.slots):
                 break
             held = set(sample.seq.blocks).union(*(each.seq.blocks for each in self._running))
