@@ -222,15 +222,6 @@ def test_cancelling_all_of_a_step_that_is_computed() -> None:
 
 
 def test_the_only_slot_is_taken_from_the_cache_by_who_resumes_there() -> None:
-    """One slot in all, and it holds the snapshot that the next sample starts from."""
-    driver = Driver(max_num_seqs=1, reuses=True)
-    for _ in range(2):
-        driver.add(Ask(8, max_tokens=3))
-    while driver.scheduler.has_work:
-        driver.step()
-    driver.add(Ask(8, max_tokens=6))
-    driver.step()
-    driver.scheduler.preempt(driver.scheduler._running[0])
-    while driver.scheduler.has_work:
-        driver.step()
-    driver.assert_done()
+    """One slot in all, and it holds the snapshot that the preempted sample starts from again."""
+    asks = [*[Ask(1, max_tokens=1)] * 6, Ask(2, max_tokens=4)]
+    drive(Driver(8, max_num_seqs=1, budget=1, reuses=True, forced=4), asks)
