@@ -1,5 +1,5 @@
-"""What the prefix cache saves, and that it changes nothing: on the reference kernels every answer
-is compared with `==` with that of a fresh engine without a cache.
+"""What the prefix cache saves, and that it changes nothing: on kernels whose bits are promised
+every answer is compared with `==` with that of a fresh engine without a cache.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from harness import SMALL, tiny
+from harness import SMALL, exact_kernels, tiny
 from serving import Result, Serving, Sizes, make_request
 from thalweg.config import RequestOptions, SamplingParams
 from thalweg.scheduler.reuse import ReusePolicy
@@ -26,17 +26,24 @@ if TYPE_CHECKING:
 BLOCK = 4
 INTERVAL = 16
 VOCAB = SMALL.vocab_size
-ON = ReusePolicy(snapshot_interval=INTERVAL)
 OFF = ReusePolicy(enabled=False)
 
 
 class Chat:
     """An engine with a cache, whose every output is compared with a cold one's."""
 
-    def __init__(self, tokenizer: Tokenizer, sizes: Sizes | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        sizes: Sizes | None = None,
+        *,
+        block_size: int = BLOCK,
+        interval: int = INTERVAL,
+    ) -> None:
         self.tokenizer = tokenizer
-        self.model = tiny(SMALL, block_size=BLOCK)
-        self.warm = Serving(self.model, tokenizer, sizes, policy=ON)
+        self.model = tiny(SMALL, exact_kernels()[-1], block_size=block_size)
+        policy = ReusePolicy(snapshot_interval=interval)
+        self.warm = Serving(self.model, tokenizer, sizes, policy=policy)
         self.num_asked = 0
 
     def ask(
@@ -243,3 +250,71 @@ def test_a_salt_learns_nothing_of_what_others_asked(chat: Chat) -> None:
         chat.warm.step()
     reason = chat.warm.outputs["salted"].cache_miss
     assert reason == "new: nothing known begins like this prompt"
+
+
+@pytest.mark.parametrize(("block_size", "interval"), [(4, 16), (16, 4), (4, 4), (2, 30)])
+def test_hits_at_every_depth_whatever_the_grains(
+    small_tokenizer: Tokenizer, block_size: int, interval: int
+) -> None:
+    """S4: blocks and snapshots have different grains, and no index of one is used for the other."""
+    chat = Chat(small_tokenizer, block_size=block_size, interval=interval)
+    prompt = tokens(70)
+    chat.ask(prompt)
+    grain = -(-interval // block_size) * block_size
+    for i, depth in enumerate((1, 17, 33, 50, 69)):
+        output = chat.ask([*prompt[:depth], *tokens(5, 10 + i)])
+        assert output.num_cached_tokens >= depth // grain * grain
+        assert output.num_cached_tokens <= depth // block_size * block_size
+
+
+@pytest.mark.parametrize("length", [1, 15, 16, 17])
+def test_the_very_first_request_of_an_engine(small_tokenizer: Tokenizer, length: int) -> None:
+    """S5: shorter than a block, exactly one, one more."""
+    chat = Chat(small_tokenizer, block_size=16)
+    assert chat.ask(tokens(length)).num_cached_tokens == 0
+
+
+def test_what_comes_after_an_insertion_is_not_reused(chat: Chat) -> None:
+    """S12: the tokens are known, but not behind this prefix."""
+    prompt = tokens(60)
+    chat.ask(prompt, hints=(20,))
+    inserted = chat.ask([*prompt[:20], 3, *prompt[20:]])
+    assert inserted.num_cached_tokens == 20
+
+
+def test_a_single_chunk_prompt_serves_longer_and_shorter_ones(chat: Chat) -> None:
+    """S16"""
+    prompt = tokens(23)
+    chat.ask(prompt)
+    assert chat.ask(prompt[:21]).num_cached_tokens == 20
+    assert chat.ask([*prompt, *tokens(9, 1)]).num_cached_tokens >= 20
+
+
+def test_snapshots_of_many_conversations_do_not_drive_out_live_ones(
+    small_tokenizer: Tokenizer,
+) -> None:
+    """S26: 8 conversations of 40 turns in memory for little more than their prefixes."""
+    chat = Chat(small_tokenizer, Sizes(num_blocks=420, num_slots=40, max_num_seqs=4))
+    histories = [tokens(8, i) for i in range(8)]
+    rates = []
+    for turn in range(40):
+        known = computed = 0
+        for i, history in enumerate(histories):
+            new = tokens(2, 100 * turn + i)
+            request = chat.request(
+                f"{turn}-{i}",
+                [*history, *new],
+                SamplingParams(max_tokens=2, temperature=0),
+                (len(history) + 1,),
+            )
+            chat.warm.engine.add_request(request)
+            while chat.warm.engine.has_work:
+                chat.warm.step()
+            output = chat.warm.outputs[request.id]
+            known += output.num_cached_tokens
+            computed += chat.computed(output)
+            histories[i] = [*history, *new, *output.outputs[0].token_ids]
+        rates.append(known / (known + computed))
+    assert sum(rates[-10:]) / 10 >= sum(rates[1:11]) / 10 - 0.1
+    assert min(rates[-10:]) > 0.8
+    chat.warm.assert_empty()
