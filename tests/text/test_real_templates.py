@@ -175,4 +175,5 @@ def test_features() -> None:
     assert [n for n, each in found.items() if each.enable_thinking] == ["Qwen3", "Qwen3.5"]
     assert not any(each.preserve_thinking for each in found.values())
     keeps = ChatTemplate("{% if preserve_thinking %}{{ messages[0].content }}{% endif %}", {})
-    assert TemplateFeatures.of(keeps) == TemplateFeatures(False, False, True)
+    variables = frozenset({"messages", "preserve_thinking"})
+    assert TemplateFeatures.of(keeps) == TemplateFeatures(False, False, True, variables)

@@ -23,6 +23,13 @@ class AdmissionLimits:
     eos_ids: frozenset[int]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Admitted:
+    request: Request
+    text: str | None
+    """The prompt as text, if it was given as text."""
+
+
 def admit(
     request_id: str,
     prompt: Sequence[int],

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from thalweg.engine.engine import Engine
+    from thalweg.engine.metrics import EngineStats
     from thalweg.scheduler.request import Request
 
 
@@ -48,6 +49,15 @@ class AsyncEngine:
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """It takes no more requests."""
+        return self._closed
+
+    def stats(self) -> EngineStats:
+        """Counters, queues and pools."""
+        return self._engine.stats()
 
     @property
     def num_requests(self) -> int:

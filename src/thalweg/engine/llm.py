@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
 from thalweg.config import RequestOptions, SamplingParams, engine_config
-from thalweg.engine.admission import admit
+from thalweg.engine.admission import Admitted, admit
 from thalweg.engine.loading import LoadedEngine, load_engine
 from thalweg.engine.outputs import Delta
 from thalweg.errors import RequestError
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from thalweg.engine.outputs import RequestOutput
-    from thalweg.scheduler.request import Request
 
 Prompt = str | Sequence[int] | ChatPrompt
 """Text, token ids, or a conversation that `LLM.render` made a prompt of."""
@@ -153,7 +151,7 @@ class LLM:
         prompts: Sequence[Prompt],
         sampling_params: Params,
         request_options: RequestOptions | None,
-    ) -> list[_Admitted]:
+    ) -> list[Admitted]:
         params = _as_params(sampling_params, len(prompts))
         admitted = []
         for prompt, each in zip(prompts, params, strict=True):
@@ -169,7 +167,7 @@ class LLM:
                 options=request_options,
                 snapshot_hints=hints,
             )
-            admitted.append(_Admitted(request, text))
+            admitted.append(Admitted(request, text))
         return admitted
 
     def _encode(self, prompt: Prompt) -> tuple[str | None, Sequence[int], tuple[int, ...]]:
@@ -181,7 +179,7 @@ class LLM:
             case _:
                 return None, prompt, ()
 
-    def _run(self, requests: list[_Admitted]) -> Iterator[RequestOutput]:
+    def _run(self, requests: list[Admitted]) -> Iterator[RequestOutput]:
         """Step until these are done. What is left of them when the caller stops is cancelled."""
         coming = deque(requests)
         left: set[str] = set()
@@ -198,7 +196,7 @@ class LLM:
         finally:
             self._abort(left)
 
-    def _stream(self, admitted: _Admitted) -> Iterator[Delta]:
+    def _stream(self, admitted: Admitted) -> Iterator[Delta]:
         request_id = admitted.request.id
         self.loaded.engine.add_request(admitted.request, admitted.text)
         inbox = self._streams[request_id] = deque[Delta]()
@@ -225,13 +223,6 @@ class LLM:
         for request_id in request_ids:
             if self._finished.pop(request_id, None) is None and self._loaded is not None:
                 self._loaded.engine.cancel(request_id)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Admitted:
-    request: Request
-    text: str | None
-    """The prompt as text, if it was given as text."""
 
 
 def _is_list(value: object) -> bool:

@@ -27,18 +27,15 @@ class AnswerParser:
         self._calls = calls
 
     @property
-    def is_reasoning(self) -> bool:
-        return self._reasoning is not None and self._reasoning.is_inside
-
-    @property
-    def num_calls(self) -> int:
-        """Complete ones."""
-        return self._calls.num_complete if self._calls is not None else 0
+    def is_over(self) -> bool:
+        """Nothing that follows counts."""
+        return self._calls is not None and self._calls.is_over
 
     @property
     def ends_in_calls(self) -> bool:
         """There are calls, and all of them are complete."""
-        return self._calls is not None and self.num_calls > 0 and not self._calls.has_broken_call
+        calls = self._calls
+        return calls is not None and calls.num_complete > 0 and not calls.has_broken_call
 
     def push(self, text: str) -> AnswerDelta:
         split = Split(content=text) if self._reasoning is None else self._reasoning.push(text)

@@ -21,6 +21,9 @@ MAX_DEPTH = 64
 
 async def read_json(request: Request, kind: type[Body], max_size: int) -> Body:
     """The body as `kind`, or an `ApiError` that names what is wrong with it."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":  # what a foreign page may send without being asked
+        raise ApiError(415, f"content-type = {media_type!r:.80}: application/json is needed")
     data = await _read(request, max_size)
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=_no_constant)
@@ -76,8 +79,16 @@ def _depth(value: Any) -> int:
 
 def _first_problem(problem: Mapping[str, Any]) -> ApiError:
     location = problem["loc"]
-    name = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in location).lstrip(".")
+    fields = [part for part in location if not _names_a_type(part)]
+    name = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in fields).lstrip(".")
     if problem["type"] == "extra_forbidden":
         return ApiError(400, f"{name}: unknown field", name, "unknown_parameter")
     given = "" if problem["type"] == "missing" else f" = {problem['input']!r:.80}"
     return ApiError(400, f"{name}{given}: {problem['msg']}", name or None)
+
+
+def _names_a_type(part: int | str) -> bool:
+    """Where several types are allowed, the location says which of them was tried."""
+    return isinstance(part, str) and (
+        part in ("str", "int", "float", "bool") or "[" in part or part[:1].isupper()
+    )

@@ -35,10 +35,6 @@ class ReasoningSplitter:
         self._trims = True  # nothing but white space was seen at this place
         self._thought = begins_inside
 
-    @property
-    def is_inside(self) -> bool:
-        return self._place is _Place.INSIDE
-
     def push(self, text: str) -> Split:
         text, self._held = self._held + text, ""
         reasoning = ""

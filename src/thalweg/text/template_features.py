@@ -21,6 +21,8 @@ class TemplateFeatures:
     """Thinking can be turned off, or on."""
     preserve_thinking: bool
     """The reasoning of earlier turns can be kept."""
+    variables: frozenset[str]
+    """All that it looks at."""
 
     @classmethod
     def of(cls, template: ChatTemplate) -> Self:
@@ -29,4 +31,5 @@ class TemplateFeatures:
             tools="tools" in variables,
             enable_thinking="enable_thinking" in variables,
             preserve_thinking="preserve_thinking" in variables,
+            variables=frozenset(variables),
         )

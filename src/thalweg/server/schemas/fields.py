@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from thalweg.config import SamplingParams
+from thalweg.config import RequestOptions, SamplingParams
 
 
 class Strict(BaseModel):
@@ -81,6 +81,18 @@ class GenerationFields(SamplingFields, Labels):
     model: str
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    priority: int | None = None
+    timeout: float | None = None
+    cache_salt: str | None = None
+
+    def options(self, most_seconds: float | None) -> RequestOptions:
+        """`most_seconds`: a timeout that holds in any case. Raises `RequestError`."""
+        times = [each for each in (self.timeout, most_seconds) if each is not None]
+        given = {"priority": self.priority, "cache_salt": self.cache_salt}
+        return RequestOptions(
+            timeout=min(times, default=None),
+            **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
+        )
 
     @property
     def wants_usage(self) -> bool:

@@ -29,6 +29,12 @@ def tool_format_of(template: str) -> ToolFormat | None:
     return ToolFormat.JSON if "<tool_call>" in template else None
 
 
-def call_parser(form: ToolFormat, functions: Mapping[str, Mapping[str, Any]]) -> CallParser:
+def call_parser(
+    form: ToolFormat,
+    functions: Mapping[str, Mapping[str, Any]],
+    *,
+    max_calls: int | None = None,
+) -> CallParser:
     """`functions`: JSON schema of the parameters by the function's name."""
-    return CallParser(XmlCallReader(functions) if form is ToolFormat.XML else read_json_call)
+    reader = XmlCallReader(functions) if form is ToolFormat.XML else read_json_call
+    return CallParser(reader, max_calls)

@@ -37,8 +37,10 @@ class CallParser:
     passed on already: then its arguments end where they went wrong, and `has_broken_call` is set.
     """
 
-    def __init__(self, reader: CallReader) -> None:
+    def __init__(self, reader: CallReader, max_calls: int | None = None) -> None:
+        """`max_calls`: what comes after so many calls is dropped."""
         self._reader = reader
+        self._max_calls = max_calls
         self._opening = TagFinder(OPEN)
         self._closing: TagFinder | None = None  # set while the end of a call is looked for
         self._call: _OpenCall | None = None
@@ -46,6 +48,11 @@ class CallParser:
         self._follows_call = False  # nothing but white space was seen since
         self.num_complete = 0
         self._num_named = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing that follows counts."""
+        return self.num_complete == self._max_calls
 
     @property
     def has_broken_call(self) -> bool:
@@ -56,7 +63,7 @@ class CallParser:
         content: list[str] = []
         calls: list[CallDelta] = []
         rest: str | None = text
-        while rest is not None and (rest or self._call is not None):
+        while rest is not None and (rest or self._call is not None) and not self.is_over:
             if self._closing is not None:
                 rest = self._closing.push(rest).after
                 if rest is not None:
@@ -73,6 +80,8 @@ class CallParser:
 
     def flush(self) -> CallsSplit:
         """At the end of the text; a call that has not got as far as its name stays text."""
+        if self.is_over:
+            return CallsSplit("", ())
         text = self._opening.flush()
         if self._call is not None and self._call.sink.name is None:
             text = OPEN + self._call.text

@@ -1,0 +1,139 @@
+"""From the body of a chat request to a prompt, and how its answers are to be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from thalweg.server.answer_parser import AnswerParser
+from thalweg.server.api_errors import ApiError, invalid
+from thalweg.server.chat_choice import ChatChoice
+from thalweg.server.reasoning import CLOSE as THINK_CLOSE
+from thalweg.server.reasoning import OPEN as THINK_OPEN
+from thalweg.server.reasoning import ReasoningSplitter
+from thalweg.server.service import Settings
+from thalweg.server.tool_parsers import ToolFormat, call_parser
+from thalweg.server.tool_parsers.calls import CLOSE as CALL_CLOSE
+from thalweg.server.tool_parsers.calls import OPEN as CALL_OPEN
+from thalweg.text import encode_chat
+
+if TYPE_CHECKING:
+    from thalweg.engine.admission import Admitted
+    from thalweg.server.schemas.chat_request import ChatRequest
+    from thalweg.server.service import Service
+    from thalweg.text import ChatPrompt
+
+RESERVED = ("messages", "tools", "add_generation_prompt", "documents", "enable_thinking")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChatPlan:
+    admitted: Admitted
+    thinks: bool
+    begins_inside: bool
+    tools: Tools | None
+
+    def choice(self) -> ChatChoice:
+        """A fresh one, for one of the answers."""
+        reasoning = ReasoningSplitter(begins_inside=self.begins_inside) if self.thinks else None
+        calls = None if self.tools is None else self.tools.parser()
+        return ChatChoice(AnswerParser(reasoning, calls), self.admitted.request.stop_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Those that the model may call in this answer."""
+
+    form: ToolFormat
+    functions: dict[str, dict[str, Any]]
+    max_calls: int | None
+
+    def parser(self) -> Any:
+        return call_parser(self.form, self.functions, max_calls=self.max_calls)
+
+
+def plan_chat(service: Service, body: ChatRequest, call_id: str) -> ChatPlan:
+    """Takes a while for a long conversation. Raises `ApiError` and `RequestError`."""
+    service.check_model(body.model)
+    tools = _tools(service, body)
+    prompt = _prompt(service, body, offered=tools is not None)
+    special = service.loaded.tokenizer.special_tokens
+    tags = {*((THINK_OPEN, THINK_CLOSE) if service.model.thinks else ())}
+    if tools is not None:
+        tags |= {CALL_OPEN, CALL_CLOSE}
+    settings = Settings(
+        params=body.sampling(max_tokens=_max_tokens(body), logprobs=_logprobs(body)),
+        options=body.options(service.config.request_timeout),
+        kept_special=frozenset(i for i, token in special.items() if token.content in tags),
+    )
+    return ChatPlan(
+        service.admit(call_id, prompt, settings),
+        thinks=service.model.thinks,
+        begins_inside=prompt.text.rstrip().endswith(THINK_OPEN),
+        tools=tools,
+    )
+
+
+def _prompt(service: Service, body: ChatRequest, *, offered: bool) -> ChatPrompt:
+    if service.loaded.template is None:
+        raise ApiError(400, "this model has no chat template: use /v1/completions", "model")
+    messages = [message.model_dump(exclude_none=True) for message in body.messages]
+    tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
+    return encode_chat(
+        service.loaded.tokenizer,
+        service.loaded.template,
+        messages,
+        tools=tools if offered else None,
+        **_template_options(service, body),
+    )
+
+
+def _template_options(service: Service, body: ChatRequest) -> dict[str, Any]:
+    options = dict(body.chat_template_kwargs or {})
+    thinking = options.pop("enable_thinking", None)
+    if thinking is not None and not isinstance(thinking, bool):
+        raise invalid("chat_template_kwargs", "enable_thinking is true or false")
+    if body.enable_thinking is not None:
+        thinking = body.enable_thinking
+    features = service.model.features
+    assert features is not None
+    if body.reasoning_effort == "none" and service.model.thinks:
+        thinking = False
+    for name in options:
+        if name in RESERVED or name not in features.variables:
+            raise invalid("chat_template_kwargs", f"the chat template has no variable {name!r:.80}")
+    if thinking is None:
+        return options
+    if not features.enable_thinking:
+        raise invalid("enable_thinking", "this model's chat template cannot turn it on or off")
+    return options | {"enable_thinking": thinking}
+
+
+def _tools(service: Service, body: ChatRequest) -> Tools | None:
+    if not body.tools:
+        for name in ("tool_choice", "parallel_tool_calls"):
+            if getattr(body, name) not in (None, "none"):
+                raise invalid(name, "there are no tools")
+        return None
+    if body.tool_choice == "none":
+        return None
+    features, form = service.model.features, service.model.tool_format
+    if features is None or not features.tools or form is None:
+        raise invalid("tools", "this model's chat template knows no tools of a form known here")
+    functions = {tool.function.name: tool.function.parameters or {} for tool in body.tools}
+    if len(functions) < len(body.tools):
+        raise invalid("tools", "two functions have the same name")
+    return Tools(form, functions, 1 if body.parallel_tool_calls is False else None)
+
+
+def _max_tokens(body: ChatRequest) -> int | None:
+    given = {body.max_tokens, body.max_completion_tokens} - {None}
+    if len(given) > 1:
+        raise invalid("max_tokens", "max_completion_tokens is another number")
+    return given.pop() if given else None
+
+
+def _logprobs(body: ChatRequest) -> int | None:
+    if body.top_logprobs is not None and not body.logprobs:
+        raise invalid("top_logprobs", "logprobs is not true")
+    return (body.top_logprobs or 0) if body.logprobs else None
