@@ -100,8 +100,8 @@ def test_echo_scores_a_prompt(client: openai.OpenAI, expected: LLM) -> None:
     (output,) = expected.generate("the river runs", SamplingParams(max_tokens=1, prompt_logprobs=1))
     assert choice.text == "the river runs"
     assert choice.logprobs is not None and choice.logprobs.token_logprobs is not None
-    assert choice.logprobs.token_logprobs[0] is None
-    assert choice.logprobs.token_logprobs[1:] == [t.logprob for t in output.prompt_tokens]
+    scores: list[float | None] = [None, *(token.logprob for token in output.prompt_tokens)]
+    assert choice.logprobs.token_logprobs == scores
     assert choice.logprobs.tokens is not None
     assert "".join(choice.logprobs.tokens) == choice.text
     assert scored.usage is not None and scored.usage.completion_tokens == 0
