@@ -32,40 +32,64 @@ INLINE vf flushed(vf s) {
   return (vf)((vi)s & (magnitude >= 0x0d800000));
 }
 
-// One token: state [k_dim][kSlice] is decayed, corrected and read.
-void step(float* state, int64_t k_dim, const float* key, const float* query, const float* v,
-          float decay, float beta, float* out) {
-  vf read[2][kVectors];  // even and odd keys apart, added at the end
-  for (int i = 0; i < kVectors; ++i) read[0][i] = read[1][i] = zero();
-  vf a = splat(decay);
-  for (int64_t r = 0; r < k_dim; ++r) {
-    vf k = splat(key[r]);
-    for (int i = 0; i < kVectors; ++i) {
-      vf s = load(state + r * kSlice + i * W) * a;
-      read[0][i] = fma(k, s, read[0][i]);
-    }
-    if (++r == k_dim) break;
-    k = splat(key[r]);
-    for (int i = 0; i < kVectors; ++i) {
-      vf s = load(state + r * kSlice + i * W) * a;
-      read[1][i] = fma(k, s, read[1][i]);
-    }
+// S^T k of a token: even and odd keys apart, added at the end.
+struct Read {
+  vf part[2][kVectors];
+};
+
+INLINE Read nothing_read() {
+  Read read;
+  for (int i = 0; i < kVectors; ++i) read.part[0][i] = read.part[1][i] = zero();
+  return read;
+}
+
+// A row of the state after the token before decays, and is read.
+INLINE void decay_row(float* row, vf* s, int64_t r, const float* key, vf decay, Read& read) {
+  vf k = splat(key[r]);
+  for (int i = 0; i < kVectors; ++i) {
+    s[i] = s[i] * decay;
+    store(row + i * W, s[i]);
+    read.part[r % 2][i] = fma(k, s[i], read.part[r % 2][i]);
   }
+}
+
+// A token finds the state decayed and read, and corrects it; on the way it decays and is read for
+// the next token, if one follows at once.
+template <bool Next>
+Read step(float* state, int64_t k_dim, const float* key, const float* query, const float* v,
+          const Read& read, float beta, const float* next_key, float next_decay, float* out) {
   vf u[kVectors], o[kVectors];
   for (int i = 0; i < kVectors; ++i) {
-    u[i] = (load(v + i * W) - (read[0][i] + read[1][i])) * beta;
+    u[i] = (load(v + i * W) - (read.part[0][i] + read.part[1][i])) * beta;
     o[i] = zero();
   }
-  for (int64_t r = 0; r < k_dim; ++r) {
-    vf k = splat(key[r]), q = splat(query[r]);
+  Read next = nothing_read();
+  vf decay = splat(next_decay);
+  auto row = [&](int64_t r) __attribute__((always_inline)) {
+    vf k = splat(key[r]), q = splat(query[r]), s[kVectors];
+    float* p = state + r * kSlice;
     for (int i = 0; i < kVectors; ++i) {
-      float* p = state + r * kSlice + i * W;
-      vf s = flushed(fma(k, u[i], load(p) * a));
-      store(p, s);
-      o[i] = fma(q, s, o[i]);
+      s[i] = flushed(fma(k, u[i], load(p + i * W)));
+      o[i] = fma(q, s[i], o[i]);
+      if constexpr (!Next) store(p + i * W, s[i]);
     }
-  }
+    if constexpr (Next) decay_row(p, s, r, next_key, decay, next);
+  };
+  int64_t r = 0;
+  for (; r + 2 <= k_dim; r += 2) row(r), row(r + 1);
+  if (r < k_dim) row(r);
   for (int i = 0; i < kVectors; ++i) store(out + i * W, o[i]);
+  return next;
+}
+
+Read first_read(float* state, int64_t k_dim, const float* key, float decay) {
+  Read read = nothing_read();
+  for (int64_t r = 0; r < k_dim; ++r) {
+    vf s[kVectors];
+    for (int i = 0; i < kVectors; ++i) s[i] = load(state + r * kSlice + i * W);
+    decay_row(state + r * kSlice, s, r, key, splat(decay), read);
+  }
+  return read;
 }
 
 INLINE void copy(float* to, int64_t to_stride, const float* from, int64_t from_stride, int64_t rows,
@@ -105,17 +129,32 @@ void delta(const DeltaCall& c, int64_t sequence, int64_t head) {
     int64_t width = least(kSlice, c.v_dim - column);
     if (width < kSlice) std::memset(state, 0, sizeof(float) * c.k_dim * kSlice);
     copy(state, kSlice, loaded + column, c.v_dim, c.k_dim, width);
+    alignas(64) float keys[2][kMostKeys], query[kMostKeys], v[kSlice] = {}, o[kSlice];
+    Read read;
+    bool decayed = false;
     for (int64_t t = bos; t < eos; ++t) {
-      alignas(64) float key[kMostKeys], query[kMostKeys], v[kSlice] = {}, o[kSlice];
-      normalise(c.k + t * c.k_token + key_head * c.k_head, c.k_dim, 1.0f, key);
+      float* key = keys[t % 2];
+      float* next_key = keys[(t + 1) % 2];
+      if (!decayed) {
+        normalise(c.k + t * c.k_token + key_head * c.k_head, c.k_dim, 1.0f, key);
+        read = first_read(state, c.k_dim, key, exp_of(c.g[t * c.num_v_heads + head]));
+      }
       normalise(c.q + t * c.q_token + key_head * c.q_head, c.k_dim, c.scale, query);
       const float* values = c.v + t * c.v_token + head * c.v_head + column;
       for (int64_t j = 0; j < width; ++j) v[j] = values[j];
-      float decay = exp_of(c.g[t * c.num_v_heads + head]);
-      step(state, c.k_dim, key, query, v, decay, c.beta[t * c.num_v_heads + head], o);
+      float beta = c.beta[t * c.num_v_heads + head];
+      int32_t slot = c.seqs.store_slots[t];
+      decayed = t + 1 < eos && slot == kSkip;
+      if (decayed) {
+        normalise(c.k + (t + 1) * c.k_token + key_head * c.k_head, c.k_dim, 1.0f, next_key);
+        float decay = exp_of(c.g[(t + 1) * c.num_v_heads + head]);
+        read = step<true>(state, c.k_dim, key, query, v, read, beta, next_key, decay, o);
+      } else {
+        step<false>(state, c.k_dim, key, query, v, read, beta, nullptr, 0.0f, o);
+      }
       float* out = c.out + (t * c.num_v_heads + head) * c.v_dim + column;
       for (int64_t j = 0; j < width; ++j) out[j] = o[j];
-      if (int32_t slot = c.seqs.store_slots[t]; slot != kSkip) {
+      if (slot != kSkip) {
         float* stored = c.pool + slot * slot_size + head * head_size + column;
         copy(stored, c.v_dim, state, kSlice, c.k_dim, width);
       }

@@ -1,6 +1,15 @@
 #include "kernels.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
@@ -19,6 +28,21 @@ std::vector<float> copy_of(Address a, int64_t n) {
   return a ? std::vector<float>(floats(a), floats(a) + n) : std::vector<float>();
 }
 
+#if defined(__x86_64__)
+// Whether there is AMX with integers, and the system lets this process use its registers.
+bool tiles_allowed() {
+#if defined(__linux__)
+  constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  unsigned a, b, c, d;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  return (d & kTile) && (d & kInt8) && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+#endif
+
 std::vector<const Kernels*> available() {
   std::vector<const Kernels*> found;
 #if defined(__x86_64__)
@@ -26,6 +50,7 @@ std::vector<const Kernels*> available() {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512vnni")) {
+    if (tiles_allowed()) found.push_back(&amx::kKernels);
     found.push_back(&avx512::kKernels);
   }
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
@@ -129,6 +154,17 @@ void set_level(const std::string& name) {
 }
 
 const Kernels& current_kernels() { return *chosen(); }
+
+uint32_t read_memory(Address data, int64_t bytes) {
+  constexpr int64_t kPiece = int64_t{64} << 10;
+  std::atomic<uint32_t> total{0};
+  Split pieces = split(bytes / kPiece, kPiece / 16);
+  parallel(pieces.num_pieces(), [&](int64_t piece) {
+    const uint8_t* p = reinterpret_cast<const uint8_t*>(data) + pieces.begin(piece) * kPiece;
+    total += current_kernels().read(p, (pieces.end(piece) - pieces.begin(piece)) * kPiece);
+  });
+  return total;
+}
 
 Linear::Linear(std::shared_ptr<Packed> weight, Address bias)
     : kernels_(&current_kernels()),
@@ -235,13 +271,12 @@ void Conv::run(Address x, int64_t x_stride, int64_t tokens, Address cu_seqlens, 
                 x_stride,
                 mutable_floats(pool),
                 mutable_floats(out)};
-  constexpr int64_t kChunk = 256;  // channels
-  int64_t chunks = ceil_div(channels_, kChunk);
-  Split pieces = split(num_seqs * chunks, tokens / num_seqs * kChunk / 2 + 200);
+  int64_t chunks = ceil_div(channels_, kConvChannels);
+  Split pieces = split(num_seqs * chunks, tokens / num_seqs * kConvChannels / 2 + 200);
   parallel(pieces.num_pieces(), [&](int64_t piece) {
     for (int64_t i = pieces.begin(piece); i < pieces.end(piece); ++i) {
-      int64_t first = i % chunks * kChunk;
-      kernels_->conv(call, i / chunks, first, std::min(first + kChunk, channels_));
+      int64_t first = i % chunks * kConvChannels;
+      kernels_->conv(call, i / chunks, first, std::min(first + kConvChannels, channels_));
     }
   });
 }

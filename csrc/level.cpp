@@ -13,6 +13,24 @@ void exp_all(const float* x, float* y, int64_t n) {
   }
 }
 
+// Nothing but loads, to compare with: the bits of whole KiB, added up.
+uint32_t read_all(const uint8_t* data, int64_t bytes) {
+  constexpr int kChains = 8;
+  vu sums[kChains] = {};
+  for (int64_t i = 0; i + 1024 <= bytes; i += 1024) {
+    for (int64_t j = 0; j < 1024; j += 64) __builtin_prefetch(data + i + j + 1536);
+    for (int64_t j = 0; j < 1024; j += W * 4) {
+      int64_t chain = j / (W * 4) % kChains;
+      sums[chain] = sums[chain] + load_bits(data + i + j);
+    }
+  }
+  uint32_t total = 0;
+  for (const vu& sum : sums) {
+    for (int i = 0; i < W; ++i) total += sum[i];
+  }
+  return total;
+}
+
 const Kernels kKernels = {
     THALWEG_NAME(THALWEG_LEVEL),
     quantise,
@@ -29,6 +47,7 @@ const Kernels kKernels = {
     route,
     combine,
     exp_all,
+    read_all,
 };
 
 }  // namespace thalweg::THALWEG_LEVEL

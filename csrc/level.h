@@ -11,6 +11,7 @@ constexpr int64_t kSegment = 256;  // inputs in one chain of fused multiply-adds
 constexpr int64_t kGroup = 32;     // inputs of a quantised group
 constexpr int64_t kTile = 128;     // positions of context in one partial softmax
 constexpr int64_t kMaxQueries = 16;
+constexpr int64_t kConvChannels = 256;  // of one piece of a convolution
 constexpr int32_t kSkip = -1;
 
 // Grouped formats are (code - bias) * scale + minimum. Q8, Q4 and Q4M have a float16 scale (Q4M: and
@@ -71,7 +72,7 @@ struct LinearCall {
   int64_t rows;
   float* out;  // rows of n, `out_stride` apart
   int64_t out_stride;
-  QuantisedRows quantised;  // x, if the weight is grouped
+  QuantisedRows quantised = {};  // x, if the weight is grouped
 };
 
 struct NormCall {
@@ -211,6 +212,7 @@ struct Kernels {
   void (*route)(const RouterCall&, int64_t row);
   void (*combine)(const CombineCall&, int64_t row);
   void (*exp)(const float* x, float* y, int64_t n);
+  uint32_t (*read)(const uint8_t* data, int64_t bytes);
 };
 
 namespace portable {
@@ -221,6 +223,9 @@ namespace avx2 {
 extern const Kernels kKernels;
 }
 namespace avx512 {
+extern const Kernels kKernels;
+}
+namespace amx {
 extern const Kernels kKernels;
 }
 #endif

@@ -10,7 +10,7 @@ namespace thalweg::THALWEG_LEVEL {
 namespace {
 
 constexpr int kMostRows = W == 16 ? 12 : 6;
-constexpr int kRegisterRows = 6;  // at once while widening in registers
+constexpr int kRegisterRows = W == 16 ? 8 : 6;  // at once while widening in registers
 constexpr int64_t kFewRows = 12;  // up to here widening in registers is faster
 
 // Vector v of a tile holds the columns from here on. Halves of bfloat16 words are 16 apart.
@@ -75,6 +75,13 @@ void few_rows(const uint8_t* p, const float* const* x, int64_t length, float* su
   }
 }
 
+using FewRows = void (*)(const uint8_t*, const float* const*, int64_t, float*);
+template <Format F, int... M>
+INLINE FewRows few_rows_of(int64_t m, std::integer_sequence<int, M...>) {
+  static constexpr FewRows table[] = {few_rows<F, M + 1>...};
+  return table[m - 1];
+}
+
 template <Format F>
 void few(const LinearCall& c, int64_t panel) {
   const uint8_t* data = c.weight.data + panel * c.weight.panel_bytes;
@@ -89,14 +96,7 @@ void few(const LinearCall& c, int64_t panel) {
       for (int64_t i = 0; i < m; ++i) x[i] = c.x + row_of(c, row + i) * c.x_stride + begin;
       const uint8_t* p = data + panel_bytes(F, begin);
       float* to = begin == 0 ? total : sums;
-      switch (m) {
-        case 1: few_rows<F, 1>(p, x, length, to); break;
-        case 2: few_rows<F, 2>(p, x, length, to); break;
-        case 3: few_rows<F, 3>(p, x, length, to); break;
-        case 4: few_rows<F, 4>(p, x, length, to); break;
-        case 5: few_rows<F, 5>(p, x, length, to); break;
-        default: few_rows<F, 6>(p, x, length, to); break;
-      }
+      few_rows_of<F>(m, std::make_integer_sequence<int, kRegisterRows>())(p, x, length, to);
       if (begin != 0) {
         for (int64_t i = 0; i < m * kPanel; ++i) total[i] = total[i] + sums[i];
       }
@@ -180,7 +180,7 @@ void many(const LinearCall& c, int64_t first_panel, int64_t last_panel) {
           alignas(64) float sums[kMostRows * kColumns];
           multiply(widened + tile / kTiles * kSegment * kPanel + tile % kTiles * length * kColumns,
                    x, length, sums);
-          add_sums(c, row, m, column, sums, first, last);
+          write_sums(c, row, m, column, sums, first, last);
         }
       }
     }

@@ -20,10 +20,14 @@ INLINE int64_t block_size(int64_t rows, int64_t limit) {
 
 INLINE int64_t row_of(const LinearCall& c, int64_t row) { return c.x_rows ? c.x_rows[row] : row; }
 
-// Sums of a segment, m rows of kColumns from `column` on, into the outputs. The first segment is
-// taken as it is, and the bias follows the last.
-INLINE void add_sums(const LinearCall& c, int64_t row, int64_t m, int64_t column, const float* sums,
-                     bool first, bool last) {
+INLINE void add_segment(float* total, const float* sums, int64_t n) {
+  for (int64_t i = 0; i < n; i += W) store(total + i, load(total + i) + load(sums + i));
+}
+
+// Sums of m rows of kColumns, of whole rows or of one segment, into the outputs from `column` on.
+// The first segment is taken as it is, and the bias follows the last.
+INLINE void write_sums(const LinearCall& c, int64_t row, int64_t m, int64_t column,
+                       const float* sums, bool first = true, bool last = true) {
   int64_t columns = least(kColumns, c.weight.n - column);
   const float* bias = last && c.bias ? c.bias + column : nullptr;
   for (int64_t i = 0; i < m; ++i, sums += kColumns) {

@@ -3,7 +3,8 @@
 // a group, times the product of both scales, is one fused multiply-add onto the groups before it,
 // ascending within segments of 256 inputs; a group's minimum times the sum of its activations
 // follows. The segments' sums are added in ascending order, then the bias.
-#include "linear.h"
+#include "linear_tiles.h"
+#include "scratch.h"
 
 namespace thalweg::THALWEG_LEVEL {
 namespace {
@@ -70,9 +71,9 @@ struct Dot {
 constexpr bool is_byte(Format f) { return !is_half_byte(f); }
 
 // Rows of a tile at once.
-constexpr int rows_at_once(Format f) {
+constexpr int rows_at_once([[maybe_unused]] Format f) {
 #if defined(__AVX512F__)
-  return f == Format::Q8 ? 6 : 6;
+  return 6;
 #elif defined(THALWEG_VNNI)
   return 4;
 #else
@@ -80,6 +81,9 @@ constexpr int rows_at_once(Format f) {
 #endif
 }
 constexpr int kMostRows = 6;
+#if defined(__AMX_INT8__)
+constexpr int64_t kVectorRows = 12;  // up to here vectors are faster
+#endif
 
 // One row of activations from a segment's first input on.
 struct Row {
@@ -159,7 +163,7 @@ INLINE void multiply(const uint8_t* p, const uint8_t* unpacked, const Row* x, in
   }
 }
 
-// A segment's half bytes as bytes: [length / 4][32][4]
+// A panel's half bytes as bytes: [length / 4][32][4]
 template <Format F>
 void unpack(const uint8_t* p, int64_t length, uint8_t* out) {
   constexpr int half = kGroup * kPanel / 2;
@@ -180,49 +184,53 @@ void rows(const uint8_t* p, const uint8_t* unpacked, const Row* x, int64_t lengt
 }
 
 template <Format F, bool Unpacked>
-void segment(const LinearCall& c, int64_t panel, int64_t begin, const uint8_t* unpacked) {
+void panel_rows(const LinearCall& c, int64_t panel, const uint8_t* unpacked) {
   const QuantisedRows& q = c.quantised;
-  const uint8_t* p = c.weight.data + panel * c.weight.panel_bytes + panel_bytes(F, begin);
-  int64_t length = least(kSegment, c.weight.k - begin);
-  int64_t size = block_size(c.rows, rows_at_once(F));
+  const uint8_t* data = c.weight.data + panel * c.weight.panel_bytes;
+  int64_t k = c.weight.k, size = block_size(c.rows, rows_at_once(F));
   for (int64_t row = 0; row < c.rows; row += size) {
     int64_t m = least(size, c.rows - row);
-    Row x[kMostRows];
-    for (int64_t i = 0; i < m; ++i) {
-      int64_t first = row_of(c, row + i) * c.weight.k + begin;
-      x[i] = {q.codes + first, q.scale + first / kGroup, q.sum + first / 16};
+    alignas(64) float total[kTiles][kMostRows * kColumns], sums[kMostRows * kColumns];
+    for (int64_t begin = 0; begin < k; begin += kSegment) {
+      Row x[kMostRows];
+      for (int64_t i = 0; i < m; ++i) {
+        int64_t first = row_of(c, row + i) * k + begin;
+        x[i] = {q.codes + first, q.scale + first / kGroup, q.sum + first / 16};
+      }
+      const uint8_t* p = data + panel_bytes(F, begin);
+      const uint8_t* codes = Unpacked ? unpacked + begin * kPanel : nullptr;
+      int64_t length = least(kSegment, k - begin);
+      for (int tile = 0; tile < kTiles; ++tile) {
+        float* to = begin == 0 ? total[tile] : sums;
+        switch (m) {
+          case 1: rows<F, Unpacked, 1>(p, codes, x, length, tile, to); break;
+          case 2: rows<F, Unpacked, 2>(p, codes, x, length, tile, to); break;
+          case 3: rows<F, Unpacked, 3>(p, codes, x, length, tile, to); break;
+          case 4: rows<F, Unpacked, 4>(p, codes, x, length, tile, to); break;
+          case 5: rows<F, Unpacked, 5>(p, codes, x, length, tile, to); break;
+          default: rows<F, Unpacked, 6>(p, codes, x, length, tile, to); break;
+        }
+        if (begin != 0) add_segment(total[tile], sums, m * kColumns);
+      }
     }
     for (int tile = 0; tile < kTiles; ++tile) {
-      int64_t column = panel * kPanel + tile * kColumns;
-      if (column >= c.weight.n) break;
-      alignas(64) float sums[kMostRows * kColumns];
-      switch (m) {
-        case 1: rows<F, Unpacked, 1>(p, unpacked, x, length, tile, sums); break;
-        case 2: rows<F, Unpacked, 2>(p, unpacked, x, length, tile, sums); break;
-        case 3: rows<F, Unpacked, 3>(p, unpacked, x, length, tile, sums); break;
-        case 4: rows<F, Unpacked, 4>(p, unpacked, x, length, tile, sums); break;
-        case 5: rows<F, Unpacked, 5>(p, unpacked, x, length, tile, sums); break;
-        default: rows<F, Unpacked, 6>(p, unpacked, x, length, tile, sums); break;
-      }
-      add_sums(c, row, m, column, sums, begin == 0, begin + length == c.weight.k);
+      write_sums(c, row, m, panel * kPanel + tile * kColumns, total[tile]);
     }
   }
 }
 
 template <Format F>
 void panels(const LinearCall& c, int64_t first_panel, int64_t last_panel) {
-  alignas(64) uint8_t unpacked[kSegment * kPanel];
+#if defined(__AMX_INT8__)
+  if (c.rows > kVectorRows) return tile_panels<F>(c, first_panel, last_panel);
+#endif
   for (int64_t panel = first_panel; panel < last_panel; ++panel) {
-    for (int64_t begin = 0; begin < c.weight.k; begin += kSegment) {
-      if constexpr (is_half_byte(F)) {
-        if (c.rows > rows_at_once(F)) {
-          unpack<F>(c.weight.data + panel * c.weight.panel_bytes + panel_bytes(F, begin),
-                    least(kSegment, c.weight.k - begin), unpacked);
-          segment<F, true>(c, panel, begin, unpacked);
-          continue;
-        }
-      }
-      segment<F, false>(c, panel, begin, nullptr);
+    if (is_half_byte(F) && c.rows > rows_at_once(F)) {
+      uint8_t* unpacked = static_cast<uint8_t*>(scratch(c.weight.k * kPanel));
+      unpack<F>(c.weight.data + panel * c.weight.panel_bytes, c.weight.k, unpacked);
+      panel_rows<F, true>(c, panel, unpacked);
+    } else {
+      panel_rows<F, false>(c, panel, nullptr);
     }
   }
 }

@@ -4,10 +4,9 @@
 //
 // Score: 16 lanes along head_dim, folded. Sum of a tile: 16 lanes along positions, folded.
 // acc: a chain of fused multiply-adds over the tile's positions, ascending.
-#include <cstdlib>
-
 #include "functions.h"
 #include "ops.h"
+#include "scratch.h"
 
 namespace thalweg::THALWEG_LEVEL {
 namespace {
@@ -195,31 +194,11 @@ INLINE void write_out(const AttentionCall& c, const AttentionItem& item, Partial
   }
 }
 
-// Per-thread room, so that stacks stay small whatever head_dim is.
-struct Scratch {
-  float* memory = nullptr;
-  int64_t size = 0;
-  ~Scratch() { std::free(memory); }
-  float* get(int64_t floats) {
-    if (floats > size) {
-      std::free(memory);
-      memory = static_cast<float*>(std::aligned_alloc(64, round_up(floats * 4, 64)));
-      size = floats;
-    }
-    return memory;
-  }
-};
-
-INLINE Scratch& scratch() {
-  static thread_local Scratch instance;
-  return instance;
-}
-
 }  // namespace
 
 void attention_all(const AttentionCall& c, const AttentionItem& item) {
   int64_t padded = padded_dim(c), queries = num_queries(c, item);
-  float* q = scratch().get(padded * (3 * kMaxQueries + kTile));
+  float* q = scratch_floats(padded * (3 * kMaxQueries + kTile));
   float* values = q + kMaxQueries * padded;
   float max[2][kMaxQueries], sum[2][kMaxQueries];
   Partial total{max[0], sum[0], values + kTile * padded};
@@ -236,7 +215,7 @@ void attention_all(const AttentionCall& c, const AttentionItem& item) {
 
 void attention_tile(const AttentionCall& c, const AttentionItem& item, int64_t tile, Partial out) {
   int64_t padded = padded_dim(c);
-  float* q = scratch().get(padded * (kMaxQueries + kTile));
+  float* q = scratch_floats(padded * (kMaxQueries + kTile));
   gather_queries(c, item, q);
   tile_partial(c, item, tile, q, q + kMaxQueries * padded, out);
 }

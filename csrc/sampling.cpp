@@ -85,14 +85,41 @@ void keep_top_p(std::vector<Candidate>& candidates, const std::vector<float>& pr
   candidates.swap(kept);
 }
 
-void filter(const Kernels& kernels, std::vector<Candidate>& candidates, const Draw& draw) {
-  auto by_id = [](const Candidate& a, const Candidate& b) { return a.id < b.id; };
-  if (draw.top_k > 0 && draw.top_k < static_cast<int64_t>(candidates.size())) {
-    std::nth_element(candidates.begin(), candidates.begin() + draw.top_k - 1, candidates.end(),
-                     before);
-    candidates.resize(draw.top_k);
-    std::sort(candidates.begin(), candidates.end(), by_id);
+// The finite (logits - max) / temperature; of these the `top_k` first, all if it is 0. Ids ascend.
+std::vector<Candidate> candidates_of(const float* logits, int64_t vocab_size, const Draw& draw) {
+  constexpr int64_t kBlock = 64;
+  float max = largest(logits, vocab_size);
+  float temperature = static_cast<float>(std::max(draw.temperature, kColdest));
+  int64_t top_k = draw.top_k > 0 ? std::min(draw.top_k, vocab_size) : vocab_size;
+  float floor = -HUGE_VALF;  // of `top_k` candidates; what comes later must be larger
+  std::vector<Candidate> kept;
+  kept.reserve(std::min(vocab_size, 2 * top_k + kBlock));
+  auto drop = [&] {
+    std::nth_element(kept.begin(), kept.begin() + top_k - 1, kept.end(), before);
+    kept.resize(top_k);
+    floor = kept.back().value;
+  };
+  for (int64_t begin = 0; begin < vocab_size; begin += kBlock) {
+    int64_t n = std::min(kBlock, vocab_size - begin);
+    float values[kBlock];
+    int any = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      values[i] = (logits[begin + i] - max) / temperature;
+      any |= values[i] > floor;
+    }
+    if (!any) continue;
+    for (int64_t i = 0; i < n; ++i) {
+      if (values[i] > floor) kept.push_back({values[i], static_cast<int32_t>(begin + i)});
+    }
+    if (static_cast<int64_t>(kept.size()) >= 2 * top_k) drop();
   }
+  if (static_cast<int64_t>(kept.size()) > top_k) drop();
+  auto by_id = [](const Candidate& a, const Candidate& b) { return a.id < b.id; };
+  if (floor > -HUGE_VALF) std::sort(kept.begin(), kept.end(), by_id);
+  return kept;
+}
+
+void filter(const Kernels& kernels, std::vector<Candidate>& candidates, const Draw& draw) {
   if (draw.top_p >= 1.0f && draw.min_p <= 0.0f) return;
   int64_t n = static_cast<int64_t>(candidates.size());
   std::vector<float> values(n), probs(n);
@@ -125,7 +152,7 @@ void filter(const Kernels& kernels, std::vector<Candidate>& candidates, const Dr
 // argmax of value + Gumbel noise. A candidate that cannot win whatever the slow logarithms give
 // is passed over: u below 1 - 2^-m has noise below m ln 2.
 int64_t draw_token(const Candidate* candidates, int64_t n, uint64_t key) {
-  int64_t token = n > 0 ? candidates[0].id : 0;
+  int64_t token = candidates[0].id;
   double best = -HUGE_VAL;
   for (int64_t i = 0; i < n; ++i) {
     double u = uniform(key, candidates[i].id);
@@ -157,17 +184,12 @@ double log_of(double x) {
 }
 
 int64_t sample(const Kernels& kernels, const float* logits, int64_t vocab_size, const Draw& draw) {
-  float max = largest(logits, vocab_size);
   if (draw.temperature == 0.0) {
+    float max = largest(logits, vocab_size);
     return std::max<int64_t>(0, std::find(logits, logits + vocab_size, max) - logits) % vocab_size;
   }
-  float temperature = static_cast<float>(std::max(draw.temperature, kColdest));
-  std::vector<Candidate> candidates;
-  candidates.reserve(vocab_size);
-  for (int64_t i = 0; i < vocab_size; ++i) {
-    float value = (logits[i] - max) / temperature;
-    if (std::isfinite(value)) candidates.push_back({value, static_cast<int32_t>(i)});
-  }
+  std::vector<Candidate> candidates = candidates_of(logits, vocab_size, draw);
+  if (candidates.empty()) return 0;  // no finite logit
   filter(kernels, candidates, draw);
   return draw_token(candidates.data(), static_cast<int64_t>(candidates.size()), draw.key);
 }
