@@ -318,3 +318,20 @@ def test_snapshots_of_many_conversations_do_not_drive_out_live_ones(
     assert sum(rates[-10:]) / 10 >= sum(rates[1:11]) / 10 - 0.1
     assert min(rates[-10:]) > 0.8
     chat.warm.assert_empty()
+
+
+def test_the_branch_table(small_tokenizer: Tokenizer) -> None:
+    """A prompt at the default grains: what each kind of next prompt computes."""
+    chat = Chat(small_tokenizer, block_size=16, interval=64)
+    prompt = tokens(450)
+    one = SamplingParams(max_tokens=1, temperature=0)
+
+    def computed(prompt: Sequence[int]) -> int:
+        return chat.computed(chat.ask(prompt, params=one))
+
+    assert computed(prompt) == 450
+    assert computed(prompt) <= 16
+    assert computed([*prompt, *tokens(40, 1)]) <= 40 + 16
+    assert computed([*prompt[:300], *tokens(20, 2)]) <= 20 + 64
+    assert computed([*prompt[:300], *tokens(20, 3)]) <= 20 + 16
+    assert computed(prompt) <= 16
