@@ -9,6 +9,7 @@ once; `-m slow` runs all of it.
 from __future__ import annotations
 
 import itertools
+import os
 import random
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -20,7 +21,9 @@ import torch
 
 from harness import TH, TH_MOE, Tiny, tiny
 from serving import Result, Serving, Sizes, make_request
-from thalweg.config import SamplingParams
+from thalweg.config import EngineConfig, SamplingParams
+from thalweg.models.build import build_model
+from thalweg.models.loader import open_checkpoint
 from thalweg.ops import extension
 from thalweg.ops.registry import KernelSelector
 from thalweg.runner.sampler import Sampler
@@ -37,6 +40,15 @@ pytestmark = pytest.mark.skipif(
 )
 
 CONFIGS = {"hybrid": TH, "moe": TH_MOE}
+TRAINED = os.environ.get("THALWEG_TRAINED_MODEL")
+MODELS = [
+    *CONFIGS,
+    pytest.param(
+        "trained",
+        marks=pytest.mark.skipif(TRAINED is None, reason="no THALWEG_TRAINED_MODEL"),
+    ),
+]
+"""The third is a checkpoint of the tiny trained hybrid, a directory."""
 BUDGETS = (16, 64, 512)
 MATES = (1, 3, 16)
 FORCED = (None, 7)
@@ -102,8 +114,14 @@ def requests(num_mates: int, name: str, tokenizer: Tokenizer) -> tuple[Request, 
     return tuple(made)
 
 
+@cache
 def model(name: str) -> Tiny:
-    return tiny(CONFIGS[name], "cpu")
+    if name in CONFIGS:
+        return tiny(CONFIGS[name], "cpu")
+    assert TRAINED is not None
+    config = EngineConfig(kernels="cpu", threads=1)
+    decoder = build_model(open_checkpoint(TRAINED), config, max_model_len=512).model
+    return Tiny(decoder, decoder.cache_specs, config.block_size)
 
 
 def serving(name: str, tokenizer: Tokenizer, cell: Cell | None = None) -> Serving:
@@ -168,7 +186,7 @@ def name_of(cell: Cell) -> str:
 
 
 @pytest.mark.parametrize("cell", pairwise(PRODUCT), ids=name_of)
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", MODELS)
 def test_company_cache_chunks_and_preemption(
     name: str, cell: Cell, small_tokenizer: Tokenizer
 ) -> None:
@@ -178,6 +196,6 @@ def test_company_cache_chunks_and_preemption(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", PRODUCT, ids=name_of)
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", MODELS)
 def test_the_whole_product(name: str, cell: Cell, small_tokenizer: Tokenizer) -> None:
     check(name, cell, small_tokenizer)
