@@ -50,11 +50,11 @@ class Result:
     seconds: InTurn
 
 
-def compare(llm: LLM, model: LlamaModel, case: Case, *, repeats: int) -> Result:
-    ours = Workbench(llm.loaded)
+def compare(ours: Workbench, model: LlamaModel, case: Case, *, repeats: int) -> Result:
     max_len = case.depth + case.num_tokens + 1
     with llama_workbench(model, num_seqs=case.num_seqs, max_len=max_len) as theirs:
-        a, b = (bench.contexts(case.num_seqs, case.depth) for bench in (ours, theirs))
+        a = ours.contexts(case.num_seqs, case.depth)
+        b = theirs.contexts(case.num_seqs, case.depth)
         if case.kind == "prompt":
             seconds = in_turn(
                 lambda: ours.time_prompts(a, case.num_tokens),
@@ -96,8 +96,9 @@ def run(path: Path, args: argparse.Namespace) -> list[Result]:
         contextlib.closing(model),
         LLM(path, threads=args.threads, cache_memory=args.cache_memory, max_num_seqs=8) as llm,
     ):
+        ours = Workbench(llm.loaded)  # one for all: another would draw the same tokens again
         for case in CASES:
-            results.append(compare(llm, model, case, repeats=args.repeats))
+            results.append(compare(ours, model, case, repeats=args.repeats))
     if not args.json:
         rows = [
             (r.case.name, f"{r.thalweg:.1f}", f"{r.llama_cpp:.1f}", f"{r.ratio:.2f}")

@@ -22,7 +22,8 @@ Context = tuple[int, ...]
 
 
 class Workbench:
-    """Measures an idle engine, and leaves it idle. The tokens depend on `seed` alone."""
+    """Measures an idle engine, and leaves it idle. The tokens depend on `seed` alone, so that a
+    second one with the same seed measures prompts that the prefix cache knows."""
 
     def __init__(self, loaded: LoadedEngine, *, seed: int = 0) -> None:
         self._loaded = loaded
