@@ -56,11 +56,13 @@ class Attention(nn.Module):
         q_width = c.num_heads * c.head_dim * (2 if c.output_gate else 1)
         kv_width = c.num_kv_heads * c.head_dim
         qkv = self.qkv_proj(hidden, batch)
-        q, k, v = qkv.split([q_width, kv_width, kv_width], -1)
-        q, k, v = (x.unflatten(-1, (-1, c.head_dim)) for x in (q, k, v))  # [T, heads, D]
+        q, k, v = qkv.split_with_sizes([q_width, kv_width, kv_width], -1)
+        k, v = (x.view(-1, c.num_kv_heads, c.head_dim) for x in (k, v))
         gate = None
         if c.output_gate:  # per head: q, then gate
-            q, gate = q.unflatten(1, (-1, 2)).unbind(2)
+            q, gate = q.view(-1, c.num_heads, 2, c.head_dim).unbind(2)
+        else:
+            q = q.view(-1, c.num_heads, c.head_dim)
         q = self.rotary(self.q_norm(q), batch.rope_positions)
         k = self.rotary(self.k_norm(k), batch.rope_positions)
         return AttentionInputs(q, k, v, gate)

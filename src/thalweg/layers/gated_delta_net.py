@@ -77,11 +77,11 @@ class GatedDeltaNet(nn.Module):
 
     def _project(self, hidden: Tensor, batch: ForwardBatch) -> GDNInputs:
         c = self.config
-        qkv, z, b, a = self.in_proj(hidden, batch).split(
+        qkv, z, b, a = self.in_proj(hidden, batch).split_with_sizes(
             [c.conv_dim, c.value_dim, c.num_v_heads, c.num_v_heads], -1
         )
         g, beta = self.gates(a, b)
-        return GDNInputs(qkv, g, beta, z.unflatten(-1, (c.num_v_heads, c.head_v_dim)))
+        return GDNInputs(qkv, g, beta, z.view(-1, c.num_v_heads, c.head_v_dim))
 
     def _convolve(self, inputs: GDNInputs, batch: ForwardBatch, cache: LayerCache) -> GDNInputs:
         return replace(inputs, qkv=self.conv(inputs.qkv, cache["conv"], batch))
@@ -89,11 +89,11 @@ class GatedDeltaNet(nn.Module):
     def _recur(self, inputs: GDNInputs, batch: ForwardBatch, cache: LayerCache) -> Tensor:
         """-> [T, HV, V] in the state's dtype"""
         c = self.config
-        q, k, v = inputs.qkv.split([c.key_dim, c.key_dim, c.value_dim], -1)
+        q, k, v = inputs.qkv.split_with_sizes([c.key_dim, c.key_dim, c.value_dim], -1)
         return self.delta_rule(
-            q.unflatten(-1, (c.num_k_heads, c.head_k_dim)),
-            k.unflatten(-1, (c.num_k_heads, c.head_k_dim)),
-            v.unflatten(-1, (c.num_v_heads, c.head_v_dim)),
+            q.view(-1, c.num_k_heads, c.head_k_dim),
+            k.view(-1, c.num_k_heads, c.head_k_dim),
+            v.view(-1, c.num_v_heads, c.head_v_dim),
             inputs.g,
             inputs.beta,
             cache["ssm"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from thalweg.ops import linear
 
@@ -17,24 +17,20 @@ if TYPE_CHECKING:
     from thalweg.layers.weights import Weights
 
 
-class Linear(nn.Module):
+class Linear:
     """One or more projections of the same input, computed as one: the outputs follow each other."""
 
     def __init__(
         self, names: Sequence[str], weights: Weights, build: BuildContext, *, bias: bool = False
     ) -> None:
-        super().__init__()
         weight = joined([weights[f"{name}.weight"] for name in names], build)
         offset = joined([weights[f"{name}.bias"] for name in names], build) if bias else None
         self.out_features, self.in_features = weight.shape
         self.product = build.kernels.bind(linear.OP, linear.LinearProblem(weight, offset))
 
-    def forward(self, x: Tensor, batch: ForwardBatch) -> Tensor:
+    def __call__(self, x: Tensor, batch: ForwardBatch) -> Tensor:
         """x: [T, in_features] -> [T, out_features]"""
         return self.product(x)
-
-    def extra_repr(self) -> str:
-        return f"{self.in_features} -> {self.out_features}"
 
 
 def joined(parts: Sequence[Tensor], build: BuildContext) -> Tensor:

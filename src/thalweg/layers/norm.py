@@ -4,34 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch import Tensor, nn
-
 from thalweg.ops import rms_norm
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from thalweg.layers.build import BuildContext
     from thalweg.layers.weights import Weights
 
 
-class RMSNorm(nn.Module):
+class RMSNorm:
     """The model's RMS norm over the last axis."""
 
     def __init__(self, weights: Weights, build: BuildContext) -> None:
-        super().__init__()
         self.norm = build.kernels.bind(rms_norm.OP, _problem(weights, build))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         return self.norm(x)
 
 
-class AddRMSNorm(nn.Module):
+class AddRMSNorm:
     """Add to the residual stream, and normalise what it is now."""
 
     def __init__(self, weights: Weights, build: BuildContext) -> None:
-        super().__init__()
         self.norm = build.kernels.bind(rms_norm.ADD_OP, _problem(weights, build))
 
-    def forward(self, hidden: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, hidden: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """hidden, residual: [T, hidden_size] -> norm of their sum, their sum"""
         return self.norm(hidden, residual)
 

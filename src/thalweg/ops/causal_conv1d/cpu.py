@@ -29,11 +29,11 @@ def bind(problem: CausalConv1dProblem) -> CausalConv1d:
     def causal_conv1d(x: Tensor, conv: Tensor, batch: ForwardBatch) -> Tensor:
         assert x.shape[1] == channels and conv.dtype == torch.float32 and conv.is_contiguous()
         x = extension.unit_stride(x)
-        out = torch.empty((len(x), channels))
+        out = torch.empty((x.shape[0], channels))
         kernel.run(
             x.data_ptr(),
             x.stride(0),
-            len(x),
+            x.shape[0],
             batch.cu_seqlens.data_ptr(),
             batch.state.load_slots.data_ptr(),
             batch.state.store_slots.data_ptr(),

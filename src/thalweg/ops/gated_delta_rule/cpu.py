@@ -36,7 +36,7 @@ def bind_gates(problem: DeltaGatesProblem) -> DeltaGates:
             a.stride(0),
             b.data_ptr(),
             b.stride(0),
-            len(a),
+            a.shape[0],
             g.data_ptr(),
             beta.data_ptr(),
         )

@@ -26,8 +26,8 @@ def bind(problem: LinearProblem) -> Linear:
     def linear(x: Tensor) -> Tensor:
         assert x.shape[1] == num_in
         x = extension.unit_stride(x)
-        out = torch.empty((len(x), num_out))
-        product.run(x.data_ptr(), x.stride(0), len(x), out.data_ptr(), num_out)
+        out = torch.empty((x.shape[0], num_out))
+        product.run(x.data_ptr(), x.stride(0), x.shape[0], out.data_ptr(), num_out)
         return out
 
     return linear

@@ -35,8 +35,8 @@ def bind(problem: MoEProblem) -> MoE:
     def moe(x: Tensor) -> Tensor:
         assert x.shape[1] == hidden
         x = extension.unit_stride(x)
-        out = torch.empty((len(x), hidden))
-        kernel.run(x.data_ptr(), x.stride(0), len(x), out.data_ptr())
+        out = torch.empty((x.shape[0], hidden))
+        kernel.run(x.data_ptr(), x.stride(0), x.shape[0], out.data_ptr())
         return out
 
     return moe

@@ -51,7 +51,7 @@ def bind(problem: PagedAttentionProblem) -> PagedAttention:
             v.stride(0),
             v.stride(1),
             batch.paged.slot_mapping.data_ptr(),
-            len(k),
+            k.shape[0],
             *caches,
         )
         out = torch.empty(q.shape)

@@ -22,7 +22,7 @@ def bind(problem: RMSNormProblem) -> RMSNorm:
     def rms_norm(x: Tensor) -> Tensor:
         out = torch.empty(x.shape)
         x = _heads(x)
-        norm.run(x.data_ptr(), x.stride(0), x.stride(1), len(x), x.shape[1], out.data_ptr())
+        norm.run(x.data_ptr(), x.stride(0), x.stride(1), x.shape[0], x.shape[1], out.data_ptr())
         return out
 
     return rms_norm
@@ -39,7 +39,7 @@ def bind_add(problem: RMSNormProblem) -> AddRMSNorm:
             hidden.stride(0),
             residual.data_ptr(),
             residual.stride(0),
-            len(hidden),
+            hidden.shape[0],
             total.data_ptr(),
             out.data_ptr(),
         )
@@ -61,7 +61,7 @@ def bind_gated(problem: RMSNormProblem) -> GatedRMSNorm:
             z.data_ptr(),
             z.stride(0),
             z.stride(1),
-            len(x),
+            x.shape[0],
             x.shape[1],
             out.data_ptr(),
         )

@@ -35,7 +35,7 @@ def bind(problem: RotaryProblem) -> Rotary:
             x.data_ptr(),
             x.stride(0),
             x.stride(1),
-            len(x),
+            x.shape[0],
             x.shape[1],
             x.shape[2],
             rope_positions.data_ptr(),

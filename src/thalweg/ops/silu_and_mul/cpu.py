@@ -23,8 +23,8 @@ def bind(problem: SiluAndMulProblem) -> SiluAndMul:
     def silu_and_mul(gate_up: Tensor) -> Tensor:
         assert gate_up.shape[1] == 2 * width
         gate_up = extension.unit_stride(gate_up)
-        out = torch.empty((len(gate_up), width))
-        kernel.run(gate_up.data_ptr(), gate_up.stride(0), len(gate_up), out.data_ptr())
+        out = torch.empty((gate_up.shape[0], width))
+        kernel.run(gate_up.data_ptr(), gate_up.stride(0), gate_up.shape[0], out.data_ptr())
         return out
 
     return silu_and_mul
