@@ -27,8 +27,8 @@ def test_gguf_as_json(cli: Cli, tmp_path: Path) -> None:
     assert (sizes["num_layers"], sizes["num_mtp_layers"]) == (4, 1)
     assert (sizes["num_attention_layers"], sizes["num_gated_delta_net_layers"]) == (1, 3)
     types = {each["dtype_name"]: each for each in told["tensor_types"]}
-    assert types["Q8_0"]["converted_to"] == "float32"
-    assert types["F32"]["converted_to"] is None
+    assert types["Q8_0"]["packed_as"] == "q8" and not types["Q8_0"]["is_widened"]
+    assert types["F32"]["packed_as"] is None
     assert any("A_log from -exp(A_log)" in each for each in told["conversions"])
     assert any("1 taken off norm weights" in each for each in told["conversions"])
     assert told["tokenizer"]["vocab_size"] == 512

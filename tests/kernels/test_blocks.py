@@ -13,20 +13,12 @@ from any_blocks import SCALES, any_blocks
 from harness import same_bits
 from kernel_cases import rounded_activations
 from op_cases import randn
+from thalweg.models.source import PACKED_AS
 from thalweg.ops import extension
 
-FORMATS = {
-    "Q4_0": "q4",
-    "Q4_1": "q4m",
-    "Q5_0": "q8",
-    "Q5_1": "q5k",
-    "Q8_0": "q8",
-    "Q4_K": "q4k",
-    "Q5_K": "q5k",
-    "Q6_K": "q6k",
-}
+FORMATS = PACKED_AS
 """The narrowest that holds every value."""
-SOURCES = {name: number for number, name in enumerate(FORMATS, len(extension.SOURCES))}
+SOURCES = {name: extension.SOURCES.index(name) for name in FORMATS}
 N, K = 70, 768
 
 each_type = pytest.mark.parametrize("name", SCALES)

@@ -27,6 +27,7 @@ from thalweg.ops import (
     silu_and_mul,
 )
 from thalweg.ops.paged_attention import AttentionInputs
+from thalweg.ops.weight import dense
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -340,8 +341,8 @@ def test_router_ties_take_the_lowest_ids() -> None:
     x = random(3, 8)
     first = moe.MoEProblem(
         router=torch.zeros(2, 8),
-        gate_up=problem.gate_up[:2],
-        down=problem.down[:2],
+        gate_up=dense(problem.gate_up)[:2],
+        down=dense(problem.down)[:2],
         top_k=2,
         norm_topk_prob=True,
     )

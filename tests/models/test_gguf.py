@@ -99,7 +99,7 @@ def test_report(tmp_path: Path) -> None:
     assert "Q4_1 30 tensors" in lines[0] and "F32 9 tensors" in lines[0]
     assert lines[1:] == [
         "rotary halves un-interleaved: 8 weights",
-        "dequantised to float32: 30 tensors",
+        "on the compiled kernels: Q4_1 as q4m (same values)",
     ]
 
 

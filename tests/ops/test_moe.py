@@ -16,6 +16,7 @@ from op_cases import (
 )
 from thalweg.ops import moe
 from thalweg.ops.moe import MoEProblem, SharedExpert
+from thalweg.ops.weight import dense
 
 E, D, I = 8, 20, 12  # noqa: E741
 each_kind = pytest.mark.parametrize("kind", kinds(moe.OP))
@@ -39,18 +40,18 @@ def problem(dtype: torch.dtype, *, shared: bool = True, norm: bool = True) -> Mo
 def expected(x: Tensor, p: MoEProblem) -> Tensor:
     """Every expert on every row in float64, weighted by a dense matrix that is mostly zero."""
     x = x.double()
-    probs = torch.softmax(x @ p.router.double().T, -1)
+    probs = torch.softmax(x @ dense(p.router).double().T, -1)
     weights = torch.zeros_like(probs)
     for t, row in enumerate(probs.tolist()):
         for e in sorted(range(len(row)), key=lambda e: (-row[e], e))[: p.top_k]:
             weights[t, e] = row[e]
     if p.norm_topk_prob:
         weights = weights / weights.sum(-1, keepdim=True)
-    y = mlp(x[None], p.gate_up.double(), p.down.double())  # [E, T, D]
+    y = mlp(x[None], dense(p.gate_up).double(), dense(p.down).double())  # [E, T, D]
     out = torch.einsum("te,etd->td", weights, y)
     if p.shared is not None:
-        gate = torch.sigmoid(x @ p.shared.gate.double().T)
-        out = out + gate * mlp(x, p.shared.gate_up.double(), p.shared.down.double())
+        gate = torch.sigmoid(x @ dense(p.shared.gate).double().T)
+        out = out + gate * mlp(x, dense(p.shared.gate_up).double(), dense(p.shared.down).double())
     return out
 
 
@@ -87,7 +88,9 @@ def test_router_ties_take_the_lowest_ids(kind: str, dtype: torch.dtype) -> None:
     x[:, 3] = 1
     out = bind(moe.OP, p, kind)(x)
     for t, chosen in enumerate([(0, 1), (3, 5), (3, 6)]):
-        alone = MoEProblem(router[[*chosen]], p.gate_up[[*chosen]], p.down[[*chosen]], 2, True)
+        alone = MoEProblem(
+            router[[*chosen]], dense(p.gate_up)[[*chosen]], dense(p.down)[[*chosen]], 2, True
+        )
         assert_close(out[t : t + 1], expected(x[t : t + 1], alone), dtype)
 
 
@@ -103,10 +106,10 @@ def test_experts_nobody_chose_are_not_read(kind: str) -> None:
     p = problem(torch.float32, shared=False)
     x = randn(1, D, dtype=torch.float32)
     y = expected(x, p)
-    chosen = torch.softmax(x.double() @ p.router.double().T, -1).topk(2).indices[0].tolist()
+    chosen = torch.softmax(x.double() @ dense(p.router).double().T, -1).topk(2).indices[0].tolist()
     rest = [e for e in range(E) if e not in chosen]
-    p.gate_up[rest] = torch.nan
-    p.down[rest] = torch.nan
+    dense(p.gate_up)[rest] = torch.nan
+    dense(p.down)[rest] = torch.nan
     assert_close(bind(moe.OP, p, kind)(x), y, torch.float32)
 
 

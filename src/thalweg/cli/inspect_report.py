@@ -11,7 +11,7 @@ from thalweg.config.model import AttentionConfig, GatedDeltaNetConfig, MoEConfig
 from thalweg.engine.loading import load_text
 from thalweg.errors import CheckpointError
 from thalweg.models.loader import TokenizerMetadata, open_checkpoint
-from thalweg.models.source import QUANTIZED
+from thalweg.models.source import PACKED_AS, WIDENED
 from thalweg.text.template_features import TemplateFeatures
 
 if TYPE_CHECKING:
@@ -41,8 +41,11 @@ class TensorType:
     dtype_name: str
     num_tensors: int
     nbytes: int
-    converted_to: str | None
-    """None: read as it is, and rounded or widened to the type the engine is told to use."""
+    packed_as: str | None
+    """The format the compiled kernels keep its values in, unchanged. None: not quantised; kept in
+    its own format or a narrower one that holds all values."""
+    is_widened: bool
+    """Codes take a byte there, and fewer bits in the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +143,9 @@ def _count(config: ModelConfig, kind: type) -> int:
 
 def _tensor_type(total: TypeTotal) -> TensorType:
     name = total.dtype_name
-    converted_to = "float32" if name in QUANTIZED else None
-    return TensorType(name, total.num_tensors, total.nbytes, converted_to)
+    return TensorType(
+        name, total.num_tensors, total.nbytes, PACKED_AS.get(name), is_widened=name in WIDENED
+    )
 
 
 def _text(
@@ -170,7 +174,10 @@ _SPECIAL = {"skip_special": False}
 
 def _type_line(kind: TensorType) -> str:
     line = f"{kind.dtype_name:<5} {kind.num_tensors:>5}  {kind.nbytes / 1e6:>10.1f} MB"
-    return f"{line}  becomes {kind.converted_to}" if kind.converted_to else line
+    if kind.packed_as is None:
+        return line
+    wider = ", codes widened to a byte" if kind.is_widened else ""
+    return f"{line}  packed as {kind.packed_as}{wider}"
 
 
 def _tokenizer_line(tokenizer: TokenizerFacts | None) -> str:

@@ -10,11 +10,12 @@ from thalweg.ops import embedding, linear
 
 if TYPE_CHECKING:
     from thalweg.layers.build import BuildContext
+    from thalweg.ops.weight import Weight
 
 
 class Embedding(nn.Module):
-    def __init__(self, weight: Tensor, build: BuildContext) -> None:
-        """weight: [vocab_size, hidden_size], in the model's dtype"""
+    def __init__(self, weight: Weight, build: BuildContext) -> None:
+        """weight: [vocab_size, hidden_size]"""
         super().__init__()
         self.lookup = build.kernels.bind(embedding.OP, embedding.EmbeddingProblem(weight))
 
@@ -24,8 +25,8 @@ class Embedding(nn.Module):
 
 
 class LMHead(nn.Module):
-    def __init__(self, weight: Tensor, build: BuildContext) -> None:
-        """weight: [vocab_size, hidden_size], in the model's dtype"""
+    def __init__(self, weight: Weight, build: BuildContext) -> None:
+        """weight: [vocab_size, hidden_size]"""
         super().__init__()
         self.product = build.kernels.bind(linear.OP, linear.LinearProblem(weight))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from thalweg.layers.cache_spec import cache_spec
-from thalweg.layers.linear import Linear, joined
+from thalweg.layers.linear import Linear
 from thalweg.ops import causal_conv1d, gated_delta_rule, rms_norm
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ class GatedDeltaNet(nn.Module):
         )
         self.conv = build.kernels.bind(
             causal_conv1d.OP,
-            causal_conv1d.CausalConv1dProblem(joined([weights["conv1d.weight"]], build)),
+            causal_conv1d.CausalConv1dProblem(
+                weights["conv1d.weight"].to(build.device, build.dtype)
+            ),
         )
         self.delta_rule = build.kernels.bind(
             gated_delta_rule.OP,
@@ -64,7 +66,9 @@ class GatedDeltaNet(nn.Module):
         )
         self.norm = build.kernels.bind(
             rms_norm.GATED_OP,
-            rms_norm.RMSNormProblem(joined([weights["norm.weight"]], build), build.norm.eps),
+            rms_norm.RMSNormProblem(
+                weights["norm.weight"].to(build.device, build.dtype), build.norm.eps
+            ),
         )
         self.cache_spec = cache_spec(config, build.cache_dtype)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from thalweg.ops import linear
+from thalweg.ops.weight import Matrix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from thalweg.batch import ForwardBatch
     from thalweg.layers.build import BuildContext
     from thalweg.layers.weights import Weights
+    from thalweg.ops.weight import Stored
 
 
 class Linear:
@@ -23,8 +25,8 @@ class Linear:
     def __init__(
         self, names: Sequence[str], weights: Weights, build: BuildContext, *, bias: bool = False
     ) -> None:
-        weight = joined([weights[f"{name}.weight"] for name in names], build)
-        offset = joined([weights[f"{name}.bias"] for name in names], build) if bias else None
+        weight = matrix([weights.stored(f"{name}.weight") for name in names], build)
+        offset = matrix([weights[f"{name}.bias"] for name in names], build).dense if bias else None
         self.out_features, self.in_features = weight.shape
         self.product = build.kernels.bind(linear.OP, linear.LinearProblem(weight, offset))
 
@@ -33,10 +35,6 @@ class Linear:
         return self.product(x)
 
 
-def joined(parts: Sequence[Tensor], build: BuildContext) -> Tensor:
-    """The parts' rows one after the other, in the model's dtype; the parts may differ in theirs.
-
-    A single part that needs no change is not copied: it may lie in the checkpoint's mapped file.
-    """
-    whole = [part.to(build.device, build.dtype) for part in parts]
-    return whole[0] if len(whole) == 1 else torch.cat(whole)
+def matrix(parts: Sequence[Stored], build: BuildContext) -> Matrix:
+    """The parts' rows one after the other; the parts may differ in type."""
+    return Matrix(tuple(parts), build.dtype, torch.device(build.device))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from thalweg.layers.linear import joined
+from thalweg.layers.linear import matrix
 from thalweg.ops import moe
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ class MoE(nn.Module):
         self.experts = build.kernels.bind(
             moe.OP,
             moe.MoEProblem(
-                router=joined([weights["gate.weight"]], build),
-                gate_up=joined([weights["experts.gate_up_proj"]], build),
-                down=joined([weights["experts.down_proj"]], build),
+                router=matrix([weights.stored("gate.weight")], build),
+                gate_up=matrix([weights.stored("experts.gate_up_proj")], build),
+                down=matrix([weights.stored("experts.down_proj")], build),
                 top_k=config.num_experts_per_tok,
                 norm_topk_prob=config.norm_topk_prob,
                 shared=shared,
@@ -42,7 +42,7 @@ class MoE(nn.Module):
 def _shared_expert(weights: Weights, build: BuildContext) -> moe.SharedExpert:
     expert = weights.scope("shared_expert")
     return moe.SharedExpert(
-        gate_up=joined([expert["gate_proj.weight"], expert["up_proj.weight"]], build),
-        down=joined([expert["down_proj.weight"]], build),
-        gate=joined([weights["shared_expert_gate.weight"]], build),
+        gate_up=matrix([expert.stored(f"{n}_proj.weight") for n in ("gate", "up")], build),
+        down=matrix([expert.stored("down_proj.weight")], build),
+        gate=matrix([weights.stored("shared_expert_gate.weight")], build),
     )

@@ -5,20 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from thalweg.ops.weight import values_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
+    from thalweg.ops.weight import Stored
+
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A view of a checkpoint below `prefix`. Tensors come in the dtype the checkpoint stores."""
+    """A view of a checkpoint below `prefix`."""
 
-    read: Callable[[str], Tensor]
+    read: Callable[[str], Stored]
     prefix: str = ""
 
     def __getitem__(self, name: str) -> Tensor:
+        """In the dtype the checkpoint stores, quantised ones as float32."""
+        return values_of(self.stored(name))
+
+    def stored(self, name: str) -> Stored:
+        """As the checkpoint has it: quantised ones in their blocks."""
         return self.read(self.prefix + name)
 
     def scope(self, name: str) -> Weights:

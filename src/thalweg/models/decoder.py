@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from thalweg.layers.embedding import Embedding, LMHead
 from thalweg.layers.layer import TransformerLayer
-from thalweg.layers.linear import joined
+from thalweg.layers.linear import matrix
 from thalweg.layers.norm import AddRMSNorm
 from thalweg.models.plan import ModelPlan
 
@@ -27,9 +27,14 @@ if TYPE_CHECKING:
 class Decoder(nn.Module):
     def __init__(self, config: ModelConfig, weights: Weights, build: BuildContext) -> None:
         super().__init__()
-        table = joined([weights["embed_tokens.weight"]], build)
+        table = matrix([weights.stored("embed_tokens.weight")], build)
         self.config = config
         self.embed_tokens = Embedding(table, build)
+        # The largest matrices first, while there is little beside the pages they are read from.
+        if not config.tie_word_embeddings:
+            table = matrix([weights.stored("lm_head.weight")], build)
+        self.lm_head = LMHead(table, build)
+        del table
         layers = [
             TransformerLayer(layer, weights.scope(f"layers.{i}"), build)
             for i, layer in enumerate(config.layers)
@@ -37,9 +42,6 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.cache_specs = [layer.cache_spec for layer in layers]
         self.norm = AddRMSNorm(weights.scope("norm"), build)
-        if not config.tie_word_embeddings:
-            table = joined([weights["lm_head.weight"]], build)
-        self.lm_head = LMHead(table, build)
         self.mtp = {
             spec.name: weights[spec.name]
             for spec in ModelPlan.of(config).weights

@@ -17,7 +17,7 @@ from thalweg.models.load_report import LoadReport, make_report
 from thalweg.models.plan import ModelPlan
 from thalweg.models.registry import gguf_architecture, hf_architecture
 from thalweg.models.safetensors_header import INDEX, SINGLE, find_tensors
-from thalweg.models.source import QUANTIZED, StoredTensor
+from thalweg.models.source import StoredTensor
 from thalweg.models.word_head import settle_word_head
 
 if TYPE_CHECKING:
@@ -117,9 +117,7 @@ def _read_gguf(path: Path) -> Headers:
     config = architecture.describe(gguf_facts(str(name), header.metadata, header.tensors))
     plan = ModelPlan.of(config)
     binding = bind(plan, architecture.weight_map(config), entries=_entries(header.tensors))
-    num_quantized = sum(info.dtype_name in QUANTIZED for info in binding.used.values())
-    notes = (f"dequantised to float32: {num_quantized} tensors",) if num_quantized else ()
-    report = make_report(f"{name} (GGUF)", binding, notes=notes)
+    report = make_report(f"{name} (GGUF)", binding, notes=())
     tokenizer = TokenizerMetadata(
         {k: v for k, v in header.metadata.items() if k.startswith("tokenizer.")}
     )

@@ -6,6 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from thalweg.models.source import PACKED_AS, WIDENED
+
 if TYPE_CHECKING:
     from thalweg.models.binding import Binding
 
@@ -62,7 +64,17 @@ class LoadReport:
             lines.append(f"left out {_count(skipped.names)} ({skipped.reason})")
         for changed in self.changed:
             lines.append(f"{changed.change}: {changed.num_weights} weights")
+        if packed := [line for total in self.loaded if (line := packed_as(total.dtype_name))]:
+            lines.append(f"on the compiled kernels: {', '.join(packed)}")
         return "\n".join([*lines, *self.notes])
+
+
+def packed_as(dtype_name: str) -> str:
+    """What becomes of a quantised type on the compiled kernels; empty for one that is none."""
+    if dtype_name not in PACKED_AS:
+        return ""
+    wider = ", codes in a byte" if dtype_name in WIDENED else ""
+    return f"{dtype_name} as {PACKED_AS[dtype_name]} (same values{wider})"
 
 
 def make_report(architecture: str, binding: Binding, *, notes: tuple[str, ...]) -> LoadReport:

@@ -12,6 +12,7 @@ from thalweg.layers.weights import Weights
 from thalweg.models.headers import Headers, TokenizerDirectory, TokenizerMetadata, read_headers
 from thalweg.models.mapped_source import MappedSource
 from thalweg.models.weight_reader import WeightReader
+from thalweg.ops.weight import values_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,8 +57,8 @@ class Checkpoint:
     def weights(self, progress: Progress | None = None) -> Weights:
         """The canonical weights, each read when it is asked for.
 
-        They come in the stored dtype, quantised ones as float32, and may be views of the mapped
-        files: copy before writing. `progress` hears of each stored tensor when it is first read.
+        They come as they are stored, and may be views of the mapped files: copy before writing.
+        `progress` hears of each stored tensor when it is first read.
         """
         source = MappedSource(self.headers.tensors)
         return Weights(WeightReader(source, self.headers.binding, progress=progress).read)
@@ -74,6 +75,6 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
 
 def _are_equal(tensors: Tensors, one: str, other: str) -> bool:
     source = MappedSource(tensors)
-    x, y = source.read(one), source.read(other)
+    x, y = values_of(source.read(one)), values_of(source.read(other))
     dtype = torch.promote_types(x.dtype, y.dtype)
     return torch.equal(x.to(dtype), y.to(dtype))

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from torch import Tensor
+    from thalweg.ops.weight import Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class TensorSource(Protocol):
         """Every tensor by the name its file gives it. Reads no data."""
         ...
 
-    def read(self, name: str) -> Tensor:
-        """The tensor, in the dtype it is stored in, quantised ones as float32.
+    def read(self, name: str) -> Stored:
+        """The tensor, as it is stored: quantised ones in their blocks.
 
         It may be a view of the mapped file: copy before writing to it.
         """
@@ -43,6 +43,19 @@ class TensorSource(Protocol):
 
 
 PLAIN = frozenset({"F64", "F32", "F16", "BF16"})
-QUANTIZED = frozenset({"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"})
+PACKED_AS = {
+    "Q4_0": "q4",
+    "Q4_1": "q4m",
+    "Q5_0": "q8",
+    "Q5_1": "q5k",
+    "Q8_0": "q8",
+    "Q4_K": "q4k",
+    "Q5_K": "q5k",
+    "Q6_K": "q6k",
+}
+"""The format the compiled kernels keep quantised values in: each as it is, none rounded."""
+WIDENED = frozenset({"Q5_0", "Q5_1", "Q5_K", "Q6_K"})
+"""Whose codes of 5 or 6 bits take a byte there."""
+QUANTIZED = frozenset(PACKED_AS)
 READABLE = PLAIN | QUANTIZED
 """The `dtype_name`s that `TensorSource.read` takes."""

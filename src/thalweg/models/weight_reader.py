@@ -10,6 +10,7 @@ import torch
 
 from thalweg.errors import CheckpointError
 from thalweg.models.weight_map import Undo
+from thalweg.ops.weight import concatenated, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from thalweg.models.binding import Binding
     from thalweg.models.source import TensorSource
     from thalweg.models.weight_map import Recipe
+    from thalweg.ops.weight import Stored
 
 
 class WeightReader:
@@ -36,19 +38,20 @@ class WeightReader:
         self._total = sum(self._unread.values())
         self._done = 0
 
-    def read(self, name: str) -> Tensor:
+    def read(self, name: str) -> Stored:
         bound = self._binding.weights[name]
         recipe = bound.recipe
         parts = [self._read_stored(source.name) for source in recipe.sources]
-        stored = parts[0] if len(parts) == 1 else torch.cat(parts)
+        stored = concatenated(parts)
         for dim, order in enumerate((recipe.rows, recipe.columns)):
             if order is not None:
                 stored = stored.index_select(dim, torch.tensor(order()))
-        stored = _undo(stored, recipe)
+        if recipe.undo is not Undo.NOTHING:
+            stored = _undo(values_of(stored), recipe)
         assert stored.numel() == prod(bound.spec.shape), name
         return stored.reshape(bound.spec.shape)
 
-    def _read_stored(self, name: str) -> Tensor:
+    def _read_stored(self, name: str) -> Stored:
         tensor = self._source.read(name)
         if self._progress and name in self._unread:
             self._done += self._unread.pop(name)
@@ -57,8 +60,6 @@ class WeightReader:
 
 
 def _undo(stored: Tensor, recipe: Recipe) -> Tensor:
-    if recipe.undo is Undo.NOTHING:
-        return stored
     wide = stored.to(torch.promote_types(stored.dtype, torch.float32))
     if recipe.undo is Undo.ONE_ADDED:
         return wide - 1

@@ -13,14 +13,18 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from thalweg.config import kernel_level
 from thalweg.errors import ConfigError
+from thalweg.ops.weight import Blocks, Matrix
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from torch import Tensor
 
-SOURCES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-"""The dtypes weights are packed from, as the extension numbers them."""
+    from thalweg.ops.weight import Stored, Weight
+
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+SOURCES = (*FLOATS, "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+"""What weights are packed from, dtypes and types of blocks, as the extension numbers them."""
 
 NOT_BUILT = "the extension is not built"
 
@@ -96,15 +100,29 @@ def reason(dtype: torch.dtype, device: str | torch.device = "cpu") -> str | None
     return None if dtype == torch.float32 else f"{str(dtype).removeprefix('torch.')} activations"
 
 
-def packed(weight: Tensor) -> Any:
-    """A matrix [N, K] in panels; the same object for the same tensor, so tied ones share it."""
+def packed(weight: Weight) -> Any:
+    """A matrix [N, K] in panels; the same object for the same weight, so tied ones share it."""
     if (known := _PACKED.get(weight)) is not None:
         return known
-    rows = weight.contiguous()
-    num_rows, num_in = rows.shape
-    made = kernels().Packed([(rows.data_ptr(), SOURCES[rows.dtype], num_rows, 0)], num_in)
-    _PACKED[weight] = made
+    stored = weight.parts if isinstance(weight, Matrix) else (weight,)
+    parts = [_as_rows(part) for part in stored]
+    _PACKED[weight] = made = kernels().Packed([_address(part) for part in parts], weight.shape[1])
     return made
+
+
+def _as_rows(part: Stored) -> Stored:
+    """As the extension reads it: contiguous, of one of `SOURCES`."""
+    if isinstance(part, Blocks):
+        return Blocks(part.data.contiguous(), part.type_name, part.groups)
+    return (part if part.dtype in FLOATS else part.float()).contiguous()
+
+
+def _address(part: Stored) -> tuple[int, int, int, int]:
+    """Of rows: where, what, how many, and where the order of their groups is, or 0."""
+    if isinstance(part, Blocks):
+        order = 0 if part.groups is None else part.groups.data_ptr()
+        return part.data.data_ptr(), SOURCES.index(part.type_name), part.shape[0], order
+    return part.data_ptr(), SOURCES.index(part.dtype), part.shape[0], 0
 
 
 def unit_stride(x: Tensor) -> Tensor:

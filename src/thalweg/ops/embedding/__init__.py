@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Protocol
 from thalweg.ops.embedding import cpu, reference
 from thalweg.ops.embedding import torch as vectorised
 from thalweg.ops.registry import Kernel, Op
+from thalweg.ops.weight import facts
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from thalweg.ops.weight import Weight
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EmbeddingProblem:
-    weight: Tensor  # [vocab_size, D]
+    weight: Weight  # [vocab_size, D]
 
     def facts(self) -> str:
-        return f"{list(self.weight.shape)} {self.weight.dtype}"
+        return facts(self.weight)
 
 
 class Embedding(Protocol):

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from thalweg.ops.weight import dense
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -9,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def bind(problem: EmbeddingProblem) -> Embedding:
-    weight = problem.weight
+    weight = dense(problem.weight)
 
     def embedding(token_ids: Tensor) -> Tensor:
         out = weight.new_empty(len(token_ids), weight.shape[1])

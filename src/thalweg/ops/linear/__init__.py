@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Protocol
 from thalweg.ops.linear import cpu, onednn, reference
 from thalweg.ops.linear import torch as vectorised
 from thalweg.ops.registry import Kernel, Op
+from thalweg.ops.weight import facts
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from thalweg.ops.weight import Weight
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearProblem:
-    weight: Tensor  # [N, K]
+    weight: Weight  # [N, K]
     bias: Tensor | None = None  # [N]
 
     def facts(self) -> str:
         bias = "" if self.bias is None else " + bias"
-        return f"{list(self.weight.shape)} {self.weight.dtype}{bias}"
+        return f"{facts(self.weight)}{bias}"
 
 
 class Linear(Protocol):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from thalweg.ops.weight import dense
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -25,7 +27,7 @@ def reject(problem: LinearProblem) -> str | None:
 
 
 def bind(problem: LinearProblem) -> Linear:
-    packed = torch.ops.mkldnn._reorder_linear_weight(problem.weight, ROWS)
+    packed = torch.ops.mkldnn._reorder_linear_weight(dense(problem.weight), ROWS)
     bias = problem.bias
 
     def linear(x: Tensor) -> Tensor:

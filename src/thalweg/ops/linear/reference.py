@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from thalweg.ops.precision import ACCUMULATE
+from thalweg.ops.weight import dense
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def bind(problem: LinearProblem) -> Linear:
-    weight, bias = problem.weight, problem.bias
+    weight, bias = dense(problem.weight), problem.bias
     wide = weight.to(ACCUMULATE[weight.dtype])
 
     def linear(x: Tensor) -> Tensor:

@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING
 import torch.nn.functional as F
 from torch import Tensor
 
+from thalweg.ops.weight import dense
+
 if TYPE_CHECKING:
     from thalweg.ops.linear import Linear, LinearProblem
 
 
 def bind(problem: LinearProblem) -> Linear:
-    weight, bias = problem.weight, problem.bias
+    weight, bias = dense(problem.weight), problem.bias
 
     def linear(x: Tensor) -> Tensor:
         return F.linear(x, weight, bias)

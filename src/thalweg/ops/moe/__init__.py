@@ -12,19 +12,21 @@ from thalweg.ops.registry import Kernel, Op
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from thalweg.ops.weight import Weight
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedExpert:
-    gate_up: Tensor  # [2 I, D], gate rows first
-    down: Tensor  # [D, I]
-    gate: Tensor  # [1, D], its sigmoid scales the expert
+    gate_up: Weight  # [2 I, D], gate rows first
+    down: Weight  # [D, I]
+    gate: Weight  # [1, D], its sigmoid scales the expert
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MoEProblem:
-    router: Tensor  # [E, D]
-    gate_up: Tensor  # [E, 2 I, D], gate rows first
-    down: Tensor  # [E, D, I]
+    router: Weight  # [E, D]
+    gate_up: Weight  # [E, 2 I, D], gate rows first
+    down: Weight  # [E, D, I]
     top_k: int
     norm_topk_prob: bool
     shared: SharedExpert | None = None

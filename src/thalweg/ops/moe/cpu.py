@@ -15,7 +15,7 @@ MOST_EXPERTS = 4096
 
 
 def reject(problem: MoEProblem) -> str | None:
-    if len(problem.router) > MOST_EXPERTS:
+    if problem.router.shape[0] > MOST_EXPERTS:
         return f"more than {MOST_EXPERTS} experts"
     return extension.reason(problem.router.dtype, problem.router.device)
 
@@ -24,8 +24,8 @@ def bind(problem: MoEProblem) -> MoE:
     packed, hidden = extension.packed, problem.router.shape[1]
     kernel = extension.kernels().MoE(
         packed(problem.router),
-        [packed(expert) for expert in problem.gate_up],
-        [packed(expert) for expert in problem.down],
+        [packed(expert) for expert in problem.gate_up.unbind()],
+        [packed(expert) for expert in problem.down.unbind()],
         problem.top_k,
         problem.norm_topk_prob,
     )

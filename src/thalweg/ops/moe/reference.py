@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from thalweg.ops.precision import ACCUMULATE
+from thalweg.ops.weight import dense
 
 if TYPE_CHECKING:
     from thalweg.ops.moe import MoE, MoEProblem
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 def bind(problem: MoEProblem) -> MoE:
     wide = ACCUMULATE[problem.router.dtype]
-    router, shared = problem.router.to(wide), problem.shared
+    router, shared = dense(problem.router).to(wide), problem.shared
+    gate_ups, downs = dense(problem.gate_up), dense(problem.down)
 
     def moe(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
@@ -26,10 +28,10 @@ def bind(problem: MoEProblem) -> MoE:
             total = probs[chosen].sum() if problem.norm_topk_prob else 1
             y = torch.zeros_like(row)
             for e in sorted(chosen.tolist()):
-                y += probs[e] / total * _mlp(problem.gate_up[e], problem.down[e], row)
+                y += probs[e] / total * _mlp(gate_ups[e], downs[e], row)
             if shared is not None:
-                gate = (shared.gate[0].to(wide) * row).sum().sigmoid()
-                y += gate * _mlp(shared.gate_up, shared.down, row)
+                gate = (dense(shared.gate)[0].to(wide) * row).sum().sigmoid()
+                y += gate * _mlp(dense(shared.gate_up), dense(shared.down), row)
             out[t] = y
         return out
 

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from thalweg.ops.precision import ACCUMULATE
+from thalweg.ops.weight import dense
 
 if TYPE_CHECKING:
     from thalweg.ops.moe import MoE, MoEProblem
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 def bind(problem: MoEProblem) -> MoE:
     wide = ACCUMULATE[problem.router.dtype]
-    router, shared = problem.router.to(wide), problem.shared
+    router, shared = dense(problem.router).to(wide), problem.shared
+    gate_ups, downs = dense(problem.gate_up), dense(problem.down)
 
     def moe(x: Tensor) -> Tensor:
         probs = F.linear(x.to(wide), router).softmax(-1)
@@ -25,11 +27,11 @@ def bind(problem: MoEProblem) -> MoE:
         out = torch.zeros_like(x, dtype=wide)
         for e in chosen.unique().tolist():  # ascending
             rows, place = (chosen == e).nonzero(as_tuple=True)
-            y = _mlp(problem.gate_up[e], problem.down[e], x[rows])
+            y = _mlp(gate_ups[e], downs[e], x[rows])
             out.index_add_(0, rows, weights[rows, place, None] * y)
         if shared is not None:
-            gate = F.linear(x, shared.gate).sigmoid()
-            out += gate * _mlp(shared.gate_up, shared.down, x)
+            gate = F.linear(x, dense(shared.gate)).sigmoid()
+            out += gate * _mlp(dense(shared.gate_up), dense(shared.down), x)
         return out.to(x.dtype)
 
     return moe

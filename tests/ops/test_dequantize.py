@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import gguf
 import numpy as np
 import pytest
-import torch
 
 from any_blocks import SCALES, any_blocks
-from thalweg.models.dequantize import BLOCK_TYPES, CHUNK_VALUES, dequantize
 from thalweg.models.mapped_source import DTYPES, MappedSource
-from thalweg.models.scratch import SMALL, Scratch
 from thalweg.models.source import PLAIN, QUANTIZED, StoredTensor, TensorInfo
+from thalweg.ops.dequantize import BLOCK_TYPES, CHUNK_VALUES, dequantize
+from thalweg.ops.weight import values_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +62,7 @@ def test_from_a_file(tmp_path: Path, name: str, offset: int) -> None:
     path = tmp_path / "data"
     path.write_bytes(bytes(offset) + blocks.tobytes())
     info = TensorInfo((3, 2 * kind.num_values), name, blocks.nbytes)
-    tensor = MappedSource({"x": StoredTensor(info, path, offset)}).read("x")
+    tensor = values_of(MappedSource({"x": StoredTensor(info, path, offset)}).read("x"))
     assert tensor.shape == info.shape
     assert same_bits(
         tensor.flatten().numpy(), gguf.dequantize(blocks, gguf.GGMLQuantizationType[name])
@@ -73,23 +72,3 @@ def test_from_a_file(tmp_path: Path, name: str, offset: int) -> None:
 def test_every_readable_type_can_be_read() -> None:
     assert BLOCK_TYPES.keys() == QUANTIZED
     assert DTYPES.keys() == PLAIN
-
-
-def test_scratch_is_used_again_only_when_nobody_holds_it() -> None:
-    scratch = Scratch()
-    size = SMALL + 10
-    first = scratch.take(size)
-    place = first.ctypes.data
-    held = torch.from_numpy(first).reshape(2, -1)[1:]
-    del first
-    second = scratch.take(size)
-    assert second.ctypes.data != place
-    second[:] = 1
-    held[:] = 2
-    assert (second == 1).all() and len(second) == size
-    places = {place, second.ctypes.data}
-    del held, second
-    one, other = scratch.take(size - 5), scratch.take(size)
-    assert {one.ctypes.data, other.ctypes.data} == places
-    assert scratch.take(4 * size).ctypes.data not in places
-    assert scratch.take(100).base is None
