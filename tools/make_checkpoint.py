@@ -32,6 +32,7 @@ from thalweg.text import Tokenizer, tokenizer_from_gguf
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+WEIGHTS = "model.safetensors"
 LOGITS_STD = 3.0
 """Of logits at random weights: the most likely of 248,320 tokens then has a few percent."""
 
@@ -103,7 +104,7 @@ def make_checkpoint(
     out: Path, shape: Shape, *, tokenizer: Path, mtp: bool = False, seed: int = 0
 ) -> None:
     """Write a directory that `LLM`, transformers and llama.cpp's converter read."""
-    out.mkdir(parents=True)
+    out.mkdir(parents=True, exist_ok=True)
     eos_id = write_tokenizer(out, tokenizer)
     config = shape.config(
         **shape.values,
@@ -123,7 +124,8 @@ def make_checkpoint(
         shapes |= mtp_shapes(shapes, config.hidden_size)
     generator = torch.Generator().manual_seed(seed)
     tensors = {name: random_weight(name, size, generator) for name, size in shapes.items()}
-    save_file(tensors, out / "model.safetensors", metadata={"format": "pt"})
+    save_file(tensors, out / "model.part", metadata={"format": "pt"})
+    (out / "model.part").rename(out / WEIGHTS)  # with it the checkpoint is whole
 
 
 def mtp_shapes(shapes: dict[str, tuple[int, ...]], hidden_size: int) -> dict[str, tuple[int, ...]]:
@@ -194,7 +196,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.gguf and args.llama_cpp is None:
         parser.error("--gguf needs --llama-cpp")
-    if not args.out.exists():
+    if not (args.out / WEIGHTS).exists():
         make_checkpoint(
             args.out, SHAPES[args.shape], tokenizer=args.tokenizer, mtp=args.mtp, seed=args.seed
         )
