@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def served_llm(tiny_llm_dir: Path) -> Iterator[LLM]:
-    with LLM(tiny_llm_dir, kernels="reference", max_model_len=512, max_num_waiting=64) as llm:
+    with LLM(tiny_llm_dir, kernels="cpu", max_model_len=512, max_num_waiting=64) as llm:
         yield llm
 
 
 @pytest.fixture(scope="session")
 def expected(tiny_llm_dir: Path) -> Iterator[LLM]:
     """The same model as a library, to compare with."""
-    with LLM(tiny_llm_dir, kernels="reference", max_model_len=512) as llm:
+    with LLM(tiny_llm_dir, kernels="cpu", max_model_len=512) as llm:
         yield llm
 
 

@@ -38,7 +38,16 @@ def edit_logits(logits: Tensor, row: SamplingRow) -> Tensor:
     if len(answer) < params.min_tokens and request.stop_ids:
         ids = torch.tensor(sorted(request.stop_ids), device=logits.device)
         out = out.index_fill(0, ids, float("-inf"))
+    if row.constraint is not None and (mask := row.constraint.mask(answer)) is not None:
+        out = _only(out, mask)
     return out
+
+
+def _only(logits: Tensor, mask: bytearray) -> Tensor:
+    allowed = torch.zeros(len(logits), dtype=torch.bool)
+    count = min(len(mask), len(logits))
+    allowed[:count] = torch.frombuffer(mask, dtype=torch.uint8)[:count] != 0
+    return logits.masked_fill(~allowed.to(logits.device), float("-inf"))
 
 
 def _added(logits: Tensor, amounts: dict[int, float]) -> Tensor:

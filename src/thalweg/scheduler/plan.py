@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from thalweg.memory.manager import BlockCopy, Reservation
     from thalweg.memory.offload.host_tier import Move
+    from thalweg.scheduler.constraint import TokenConstraint
     from thalweg.scheduler.cost import Load
     from thalweg.scheduler.request import Request, Sample
 
@@ -35,6 +36,11 @@ class SamplingRow:
     """Index into the step's `logits_rows`."""
     history: Sequence[int]
     """The prompt and the answer before the token that is drawn."""
+
+    @property
+    def constraint(self) -> TokenConstraint | None:
+        constraints = self.request.constraints
+        return constraints[self.sample_index] if constraints else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,6 +12,7 @@ from thalweg.memory.manager import Sequence
 if TYPE_CHECKING:
     from thalweg.config import SamplingParams
     from thalweg.memory.offload.host_tier import Parked
+    from thalweg.scheduler.constraint import TokenConstraint
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +34,8 @@ class Request:
     options: RequestOptions = field(default_factory=RequestOptions)
     kept_special: frozenset[int] = frozenset()
     """Special tokens whose text belongs to the answer's text."""
+    constraints: tuple[TokenConstraint, ...] = ()
+    """One for each answer, or none."""
 
 
 @dataclass(slots=True, eq=False)

@@ -23,6 +23,7 @@ from thalweg.server.chat import create_chat_completion
 from thalweg.server.completions import create_completion
 from thalweg.server.json_body import json_body
 from thalweg.server.metrics import Metrics
+from thalweg.server.page_routes import add_page
 from thalweg.server.request_log import RequestLog
 from thalweg.server.schemas.chat_request import ChatRequest
 from thalweg.server.schemas.completion_request import CompletionRequest
@@ -30,7 +31,9 @@ from thalweg.server.schemas.text_requests import DetokenizeRequest, TokenizeRequ
 from thalweg.server.security import ApiKeys
 from thalweg.server.service import ModelFacts, Service
 from thalweg.server.sse import ClientGone
+from thalweg.server.tags import ALL_TAGS, tag_ids
 from thalweg.server.text_routes import detokenize, tokenize
+from thalweg.text.grammar import GrammarCompiler
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -70,6 +73,11 @@ def build_app(loaded: LoadedEngine, config: ServerConfig, *, name: str) -> FastA
                 loaded=loaded,
                 engine=engine,
                 model=ModelFacts.of(loaded, config, name=name, now=int(time.time())),
+                grammars=GrammarCompiler(
+                    loaded.tokenizer,
+                    eos_ids=loaded.limits.eos_ids,
+                    text_ids=tag_ids(loaded.tokenizer, ALL_TAGS),
+                ),
                 metrics=Metrics(engine.stats),
                 log=RequestLog(as_json=config.log_json),
             )
@@ -88,6 +96,7 @@ def build_app(loaded: LoadedEngine, config: ServerConfig, *, name: str) -> FastA
     for path, plain in PLAIN.items():
         _add(app, "GET", path, plain)
     _add(app, "POST", "/v1/requests/{call_id}/cancel", status_routes.cancel)
+    add_page(app)
     for kind in (ApiError, ThalwegError, HTTPException, ClientGone):
         app.add_exception_handler(kind, _refuse)
     app.add_exception_handler(Exception, _confess)

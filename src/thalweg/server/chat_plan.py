@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 from thalweg.server.answer_parser import AnswerParser
 from thalweg.server.api_errors import ApiError, invalid
 from thalweg.server.chat_choice import ChatChoice
-from thalweg.server.reasoning import CLOSE as THINK_CLOSE
-from thalweg.server.reasoning import OPEN as THINK_OPEN
+from thalweg.server.chat_tools import chat_tools
+from thalweg.server.forms import Thinking, constraints
 from thalweg.server.reasoning import ReasoningSplitter
 from thalweg.server.service import Settings
-from thalweg.server.tool_parsers import ToolFormat, call_parser
-from thalweg.server.tool_parsers.calls import CLOSE as CALL_CLOSE
-from thalweg.server.tool_parsers.calls import OPEN as CALL_OPEN
+from thalweg.server.tags import CALL_CLOSE, CALL_OPEN, THINK_CLOSE, THINK_OPEN, tag_ids
 from thalweg.text import encode_chat
 
 if TYPE_CHECKING:
     from thalweg.engine.admission import Admitted
+    from thalweg.server.chat_tools import Tools
     from thalweg.server.schemas.chat_request import ChatRequest
     from thalweg.server.service import Service
     from thalweg.text import ChatPrompt
@@ -40,38 +39,35 @@ class ChatPlan:
         return ChatChoice(AnswerParser(reasoning, calls), self.admitted.request.stop_ids)
 
 
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """Those that the model may call in this answer."""
-
-    form: ToolFormat
-    functions: dict[str, dict[str, Any]]
-    max_calls: int | None
-
-    def parser(self) -> Any:
-        return call_parser(self.form, self.functions, max_calls=self.max_calls)
-
-
 def plan_chat(service: Service, body: ChatRequest, call_id: str) -> ChatPlan:
-    """Takes a while for a long conversation. Raises `ApiError` and `RequestError`."""
+    """Takes a while for a long conversation or a large schema. Raises `ApiError` and
+    `RequestError`."""
     service.check_model(body.model)
-    tools = _tools(service, body)
+    tools = chat_tools(service, body)
     prompt = _prompt(service, body, offered=tools is not None)
-    special = service.loaded.tokenizer.special_tokens
-    tags = {*((THINK_OPEN, THINK_CLOSE) if service.model.thinks else ())}
+    thinking = _thinking(service, prompt.text)
+    tags = [*((THINK_OPEN, THINK_CLOSE) if service.model.thinks else ())]
     if tools is not None:
-        tags |= {CALL_OPEN, CALL_CLOSE}
+        tags += [CALL_OPEN, CALL_CLOSE]
     settings = Settings(
         params=body.sampling(max_tokens=_max_tokens(body), logprobs=_logprobs(body)),
         options=body.options(service.config.request_timeout),
-        kept_special=frozenset(i for i, token in special.items() if token.content in tags),
+        kept_special=tag_ids(service.loaded.tokenizer, tags),
+        constraints=constraints(service, body, tools=tools, thinking=thinking),
     )
     return ChatPlan(
         service.admit(call_id, prompt, settings),
         thinks=service.model.thinks,
-        begins_inside=prompt.text.rstrip().endswith(THINK_OPEN),
+        begins_inside=thinking is Thinking.BEGUN,
         tools=tools,
     )
+
+
+def _thinking(service: Service, prompt: str) -> Thinking:
+    """What the prompt's end says of it."""
+    if not service.model.thinks or prompt.rstrip().endswith(THINK_CLOSE):
+        return Thinking.NEVER
+    return Thinking.BEGUN if prompt.rstrip().endswith(THINK_OPEN) else Thinking.MAYBE
 
 
 def _prompt(service: Service, body: ChatRequest, *, offered: bool) -> ChatPrompt:
@@ -107,23 +103,6 @@ def _template_options(service: Service, body: ChatRequest) -> dict[str, Any]:
     if not features.enable_thinking:
         raise invalid("enable_thinking", "this model's chat template cannot turn it on or off")
     return options | {"enable_thinking": thinking}
-
-
-def _tools(service: Service, body: ChatRequest) -> Tools | None:
-    if not body.tools:
-        for name in ("tool_choice", "parallel_tool_calls"):
-            if getattr(body, name) not in (None, "none"):
-                raise invalid(name, "there are no tools")
-        return None
-    if body.tool_choice == "none":
-        return None
-    features, form = service.model.features, service.model.tool_format
-    if features is None or not features.tools or form is None:
-        raise invalid("tools", "this model's chat template knows no tools of a form known here")
-    functions = {tool.function.name: tool.function.parameters or {} for tool in body.tools}
-    if len(functions) < len(body.tools):
-        raise invalid("tools", "two functions have the same name")
-    return Tools(form, functions, 1 if body.parallel_tool_calls is False else None)
 
 
 def _max_tokens(body: ChatRequest) -> int | None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from thalweg.server.tags import num_ambiguous
-
-OPEN, CLOSE = "<think>", "</think>"
+from thalweg.server.tags import THINK_CLOSE, THINK_OPEN, num_ambiguous
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +54,10 @@ class ReasoningSplitter:
 
     def _open(self, text: str) -> str:
         body = text.lstrip()
-        if body.startswith(OPEN):
+        if body.startswith(THINK_OPEN):
             self._place, self._thought = _Place.INSIDE, True
-            return body.removeprefix(OPEN)
-        if OPEN.startswith(body):
+            return body.removeprefix(THINK_OPEN)
+        if THINK_OPEN.startswith(body):
             self._held = text
             return ""
         self._place = _Place.AFTER
@@ -70,10 +68,10 @@ class ReasoningSplitter:
         if self._trims:
             text = text.lstrip()
             self._trims = not text
-        thought, tag, rest = text.partition(CLOSE)
+        thought, tag, rest = text.partition(THINK_CLOSE)
         if tag:
             self._place, self._trims = _Place.AFTER, True
             return thought.rstrip(), rest
-        sure = text[: len(text) - num_ambiguous(text, CLOSE)].rstrip()
+        sure = text[: len(text) - num_ambiguous(text, THINK_CLOSE)].rstrip()
         self._held = text[len(sure) :]
         return sure, ""

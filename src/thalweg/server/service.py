@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from thalweg.server.generation import Generation
     from thalweg.server.metrics import Metrics
     from thalweg.server.request_log import RequestLog
+    from thalweg.text.grammar import GrammarCompiler
+    from thalweg.text.thinking_budget import Constraint
 
 RECENT = 50
 Prompt = ChatPrompt | str | list[int]
@@ -37,6 +39,8 @@ class Settings:
     params: SamplingParams
     options: RequestOptions
     kept_special: frozenset[int] = frozenset()
+    constraints: tuple[Constraint, ...] = ()
+    """One for each answer, or none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +77,7 @@ class Service:
     loaded: LoadedEngine
     engine: AsyncEngine
     model: ModelFacts
+    grammars: GrammarCompiler
     metrics: Metrics
     log: RequestLog
     calls: dict[str, Generation] = field(default_factory=dict)
@@ -110,7 +115,10 @@ class Service:
             options=settings.options,
             snapshot_hints=hints,
         )
-        return Admitted(replace(request, kept_special=settings.kept_special), text)
+        extended = replace(
+            request, kept_special=settings.kept_special, constraints=settings.constraints
+        )
+        return Admitted(extended, text)
 
     def check_model(self, name: str) -> None:
         if name not in self.model.names:

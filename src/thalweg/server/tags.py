@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from thalweg.text import Tokenizer
+
+THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
+CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"
+ALL_TAGS = (THINK_OPEN, THINK_CLOSE, CALL_OPEN, CALL_CLOSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +52,9 @@ def num_ambiguous(text: str, tag: str) -> int:
         if tag.startswith(text[-size:]):
             return size
     return 0
+
+
+def tag_ids(tokenizer: Tokenizer, tags: Collection[str]) -> frozenset[int]:
+    """Those of the tags that are special tokens, whose text would be left out of answers."""
+    special = tokenizer.special_tokens
+    return frozenset(i for i, token in special.items() if token.content in tags)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from thalweg.server.tags import TagFinder
+from thalweg.server.tags import CALL_CLOSE, CALL_OPEN, TagFinder
 from thalweg.server.tool_parsers.call_reader import CallSink, Malformed
 
 if TYPE_CHECKING:
     from thalweg.server.tool_parsers.call_reader import CallReader, Characters
-
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ class CallParser:
         """`max_calls`: what comes after so many calls is dropped."""
         self._reader = reader
         self._max_calls = max_calls
-        self._opening = TagFinder(OPEN)
+        self._opening = TagFinder(CALL_OPEN)
         self._closing: TagFinder | None = None  # set while the end of a call is looked for
         self._call: _OpenCall | None = None
         self._space = ""
@@ -84,7 +82,7 @@ class CallParser:
             return CallsSplit("", ())
         text = self._opening.flush()
         if self._call is not None and self._call.sink.name is None:
-            text = OPEN + self._call.text
+            text = CALL_OPEN + self._call.text
         content = self._trimmed(text, before_call=False)
         return CallsSplit(content + self._space, ())
 
@@ -105,12 +103,12 @@ class CallParser:
         self._call = None
         self.num_complete += call.is_complete
         if call.sink.name is None:
-            content.append(self._trimmed(OPEN + call.text, before_call=False))
+            content.append(self._trimmed(CALL_OPEN + call.text, before_call=False))
         else:
-            self._closing = TagFinder(CLOSE)
+            self._closing = TagFinder(CALL_CLOSE)
             self._follows_call = True
             if call.is_malformed:  # it may have been the closing tag that was wrong here
-                return call.text[-len(CLOSE) :] + text[num_read:]
+                return call.text[-len(CALL_CLOSE) :] + text[num_read:]
         return text[num_read:]
 
     def _trimmed(self, text: str, *, before_call: bool) -> str:
