@@ -18,7 +18,7 @@ uint32_t read_all(const uint8_t* data, int64_t bytes) {
   constexpr int kChains = 8;
   vu sums[kChains] = {};
   for (int64_t i = 0; i + 1024 <= bytes; i += 1024) {
-    for (int64_t j = 0; j < 1024; j += 64) __builtin_prefetch(data + i + j + 1536);
+    for (int64_t j = 0; j < 1024; j += 64) __builtin_prefetch(data + i + j + 4096);
     for (int64_t j = 0; j < 1024; j += W * 4) {
       int64_t chain = j / (W * 4) % kChains;
       sums[chain] = sums[chain] + load_bits(data + i + j);

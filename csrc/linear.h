@@ -10,7 +10,7 @@ namespace thalweg::THALWEG_LEVEL {
 constexpr int kColumns = W == 16 ? 32 : 16;  // that fit the registers together with some rows
 constexpr int kVectors = kColumns / W;
 constexpr int kTiles = kPanel / kColumns;
-constexpr int64_t kAhead = 1536;  // bytes to ask the memory for before they are needed
+constexpr int64_t kAhead = 4096;  // bytes to ask the memory for before they are needed
 
 // Rows in blocks of at most `limit`, as even as possible.
 INLINE int64_t block_size(int64_t rows, int64_t limit) {
