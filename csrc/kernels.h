@@ -70,6 +70,17 @@ class SiluAndMul {
   int64_t width_;
 };
 
+// down(silu(gate(x)) * up(x)); gate_up holds both, gate first.
+class MLP {
+ public:
+  MLP(std::shared_ptr<Packed> gate_up, std::shared_ptr<Packed> down);
+  void run(Address x, int64_t x_stride, int64_t rows, Address out) const;
+
+ private:
+  const Kernels* kernels_;
+  std::shared_ptr<Packed> gate_up_, down_;
+};
+
 class Rotary {
  public:
   Rotary(Address frequencies, int64_t half, float factor);

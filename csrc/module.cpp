@@ -56,6 +56,9 @@ NB_MODULE(_kernels, m) {
   nb::class_<SiluAndMul>(m, "SiluAndMul")
       .def(nb::init<int64_t>())
       .def("run", &SiluAndMul::run, Unlocked());
+  nb::class_<MLP>(m, "MLP")
+      .def(nb::init<std::shared_ptr<Packed>, std::shared_ptr<Packed>>())
+      .def("run", &MLP::run, Unlocked());
   nb::class_<Rotary>(m, "Rotary")
       .def(nb::init<Address, int64_t, float>())
       .def("run", &Rotary::run, Unlocked());

@@ -20,12 +20,15 @@ from thalweg.ids import NULL, SKIP
 from thalweg.ops import (
     causal_conv1d,
     gated_delta_rule,
+    linear,
+    mlp,
     moe,
     paged_attention,
     rms_norm,
     rotary,
     silu_and_mul,
 )
+from thalweg.ops.linear.quantise import quantised
 from thalweg.ops.paged_attention import AttentionInputs
 from thalweg.ops.weight import dense
 
@@ -74,6 +77,19 @@ def test_silu_and_mul(width: int) -> None:
     x = random(NUM_ROWS, 2 * width) * 4
     whole = compiled(silu_and_mul.OP, problem)(x)
     for call in every_way(silu_and_mul.OP, problem):
+        assert_rows_are_their_own(whole, call, x)
+
+
+@pytest.mark.parametrize("kind", ["float32", "q8"])
+def test_mlp_is_its_ops(kind: str) -> None:
+    gate_up, down = random(2 * 96, 64), random(64, 96)
+    if kind == "q8":
+        gate_up, down = quantised(gate_up, kind), quantised(down, kind)
+    x = random(NUM_ROWS, 64)
+    wide = compiled(linear.OP, linear.LinearProblem(gate_up))(x)
+    active = compiled(silu_and_mul.OP, silu_and_mul.SiluAndMulProblem(96, torch.float32))(wide)
+    whole = compiled(linear.OP, linear.LinearProblem(down))(active)
+    for call in every_way(mlp.OP, mlp.MLPProblem(gate_up, down)):
         assert_rows_are_their_own(whole, call, x)
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from thalweg.layers.linear import Linear
-from thalweg.ops import silu_and_mul
+from thalweg.layers.linear import matrix
+from thalweg.ops import mlp
 
 if TYPE_CHECKING:
     from thalweg.batch import ForwardBatch
@@ -21,12 +21,12 @@ class MLP(nn.Module):
 
     def __init__(self, config: MLPConfig, weights: Weights, build: BuildContext) -> None:
         super().__init__()
-        self.gate_up_proj = Linear(["gate_proj", "up_proj"], weights, build)
-        self.down_proj = Linear(["down_proj"], weights, build)
-        self.activation = build.kernels.bind(
-            silu_and_mul.OP, silu_and_mul.SiluAndMulProblem(config.intermediate_size, build.dtype)
+        gate_up = [weights.stored(f"{name}.weight") for name in ("gate_proj", "up_proj")]
+        down = [weights.stored("down_proj.weight")]
+        self.mlp = build.kernels.bind(
+            mlp.OP, mlp.MLPProblem(matrix(gate_up, build), matrix(down, build))
         )
 
     def forward(self, x: Tensor, batch: ForwardBatch) -> Tensor:
         """x: [T, hidden_size] -> [T, hidden_size]"""
-        return self.down_proj(self.activation(self.gate_up_proj(x, batch)), batch)
+        return self.mlp(x)
