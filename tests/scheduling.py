@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from thalweg.config import RequestOptions, SamplingParams
 from thalweg.memory.manager import CacheManager
 from thalweg.memory.offload.host_tier import HostTier
+from thalweg.scheduler.places import RANK
 from thalweg.scheduler.plan import StepPlan, StepResult, Token
 from thalweg.scheduler.request import Request
 from thalweg.scheduler.reuse import ReusePolicy
-from thalweg.scheduler.scheduler import RANK, Scheduler, SchedulerLimits
+from thalweg.scheduler.scheduler import Scheduler, SchedulerLimits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -225,3 +225,17 @@ def test_the_only_slot_is_taken_from_the_cache_by_who_resumes_there() -> None:
     """One slot in all, and it holds the snapshot that the preempted sample starts from again."""
     asks = [*[Ask(1, max_tokens=1)] * 6, Ask(2, max_tokens=4)]
     drive(Driver(8, max_num_seqs=1, budget=1, reuses=True, forced=4), asks)
+
+
+def test_moves_wait_for_a_step_that_makes_them() -> None:
+    """A plan without rows is not carried out."""
+    driver = Driver(num_host_blocks=20)
+    for _ in range(2):
+        driver.add(Ask(5))
+    driver.step()
+    driver.scheduler.isolate("nobody")
+    nothing = driver.scheduler.schedule()
+    assert not nothing.rows and not nothing.moves
+    driver.scheduler.isolate(None)
+    moves = driver.step().moves
+    assert [move.direction.name for move in moves] == ["OUT", "OUT", "IN", "IN"]

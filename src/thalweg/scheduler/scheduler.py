@@ -6,14 +6,13 @@ computed, and each step lets the second catch up with the first.
 
 from __future__ import annotations
 
-from bisect import insort
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from thalweg.errors import OutOfCache
 from thalweg.memory.offload.host_tier import HostTier
 from thalweg.scheduler.cost import Load
+from thalweg.scheduler.places import Places
 from thalweg.scheduler.plan import (
     FinishReason,
     NewToken,
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from thalweg.memory.offload.host_tier import Move
     from thalweg.memory.prefix import PrefixCache
     from thalweg.scheduler.policy import Policy, StepBudget
-
-RANK = attrgetter("rank")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +64,14 @@ class Scheduler:
         self._caches = caches
         self._reuse = PrefixReuse(caches, reuse or ReusePolicy())
         self._limits = limits
-        self._tier = tier or HostTier(caches)
         self._trace = trace or Trace()
         self._policy = policy or FirstCome(limits.max_num_batched_tokens)
-        self._waiting: list[Sample] = []  # both in order of rank
-        self._running: list[Sample] = []
+        self._places = Places(
+            caches, self._reuse, tier or HostTier(caches), max_num_seqs=limits.max_num_seqs
+        )
+        self._running, self._waiting = self._places.running, self._places.waiting
         self._copies: list[BlockCopy] = []
-        self._moves: list[Move] = []
         self._num_arrived = 0
-        self._alone: str | None = None
-        self.num_preemptions = self.num_parkings = 0
-        self._stuck: Sample | None = None
-        """The first one waiting, if it did not fit and nothing was freed since."""
 
     @property
     def has_work(self) -> bool:
@@ -96,16 +89,25 @@ class Scheduler:
     def num_waiting(self) -> int:
         return len(self._waiting)
 
+    @property
+    def num_preemptions(self) -> int:
+        return self._places.num_preemptions
+
+    @property
+    def num_parkings(self) -> int:
+        """Preemptions that moved what was computed to the host tier."""
+        return self._places.num_parkings
+
     def add(self, request: Request) -> None:
         """Queue a request. The caller has checked that it fits an empty engine."""
         self._trace.added(request)
-        insort(self._waiting, Sample(request, 0, list(request.prompt), self._num_arrived), key=RANK)
+        self._places.wait(Sample(request, 0, list(request.prompt), self._num_arrived))
         self._num_arrived += 1
 
     def schedule(self) -> StepPlan:
         """Reserve memory for the next step. Only an idle scheduler returns a plan without rows, or
         one that was told to `isolate` a request that has ended."""
-        self._make_way()
+        self._places.make_way()
         rows: list[ScheduledRow] = []
         shares, budget = self._shares()
         for sample, share in shares:
@@ -113,7 +115,7 @@ class Scheduler:
                 continue  # gave way to an earlier one
             if (row := self._reserve(sample, share, rows)) is not None:
                 rows.append(row)
-        while budget.has_room and (newcomer := self._start_next()) is not None:
+        while budget.has_room and (newcomer := self._places.start_next()) is not None:
             share = max(1, budget.take(newcomer.seq.num_computed, newcomer.num_wanted))
             row = self._reserve(newcomer, share, rows)
             assert row is not None
@@ -128,7 +130,7 @@ class Scheduler:
             snapshots = self._caches.commit(part.reservation, len(part.token_ids))
             self._reuse.publish(part.sample, snapshots)
             if part.sample.has_ended:  # cancelled meanwhile
-                self._free(part.sample)
+                self._places.free(part.sample)
         for scored in plan.scoring:
             scored.sample.num_prompt_scored += 1
         new: list[NewToken] = []
@@ -144,7 +146,7 @@ class Scheduler:
         for event in new:
             event.sample.tokens.append(event.token.id)
             if event.finish_reason is not None:
-                self._end(event.sample)
+                self._places.end(event.sample)
         self._trace.stepped(result, new)
         return new
 
@@ -156,27 +158,14 @@ class Scheduler:
     def finish(self, sample: Sample) -> None:
         """End one answer, because of what its text says."""
         self._trace.finished(sample)
-        self._end(sample)
-
-    def _end(self, sample: Sample) -> None:
-        """Its memory is free at once, or after the step that it is in."""
-        sample.has_ended = True
-        if sample in self._running:
-            self._running.remove(sample)
-        elif sample in self._waiting:
-            self._waiting.remove(sample)
-        if sample.parked is not None:
-            self._tier.drop(sample.parked)
-            sample.parked = None
-        if not sample.seq.reserved:
-            self._free(sample)
+        self._places.end(sample)
 
     def abort(self, request_id: str) -> None:
         """End all answers of a request, wherever they are, at any time."""
         self._trace.aborted(request_id)
         for sample in [*self._running, *self._waiting]:
             if sample.request.id == request_id:
-                self._end(sample)
+                self._places.end(sample)
 
     def rollback(self, plan: StepPlan) -> None:
         """Undo a step that failed: its sequences are half-written and start again from nothing.
@@ -188,35 +177,20 @@ class Scheduler:
         for row in plan.rows:
             self._caches.abort(row.reservation)
             if row.sample.has_ended:
-                self._free(row.sample)
+                self._places.free(row.sample)
         spoilt = {row.sample for row in plan.rows}
         targets = {copy.dst for copy in plan.copies}
         targets |= {pair.pool for move in plan.moves for pair in move.blocks}
         for sample in reversed(self._running.copy()):
             if sample in spoilt or not targets.isdisjoint(sample.seq.blocks):
-                self._free(sample)
-                self._give_way(sample)
-        for sample in self._waiting:
-            if sample.parked is not None and sample.parked.out in plan.moves:
-                self._tier.drop(sample.parked)
-                sample.parked = None
+                self._places.free(sample)
+                self._places.give_way(sample)
+        self._places.forget(plan.moves)
 
     def preempt(self, sample: Sample) -> None:
         """Let a running sample give up its memory and wait for its turn to come again."""
         self._trace.preempted(sample)
-        self._give_way(sample)
-
-    def _give_way(self, sample: Sample) -> None:
-        self._running.remove(sample)
-        if sample.seq.num_computed:
-            sample.parked = self._tier.park(sample.seq)
-        if sample.parked is not None:
-            self._moves.append(sample.parked.out)
-            self.num_parkings += 1
-        self._free(sample)
-        sample.num_preemptions += 1
-        self.num_preemptions += 1
-        insort(self._waiting, sample, key=RANK)
+        self._places.give_way(sample)
 
     def isolate(self, request_id: str | None) -> None:
         """Compute nothing but this request until called again; None: everything as ever.
@@ -224,19 +198,7 @@ class Scheduler:
         The others give up their memory, so it runs as if it had come to an idle scheduler.
         """
         self._trace.isolated(request_id)
-        self._alone, self._stuck = request_id, None
-        for sample in reversed(self._running.copy()):
-            if request_id not in (None, sample.request.id):
-                self._give_way(sample)
-
-    def _make_way(self) -> None:
-        """Samples that wait take the places of less urgent running ones, the last of them first."""
-        while self._waiting and self._running and self._alone is None:
-            last, first = self._running[-1].request.options, self._waiting[0].request.options
-            if first.priority >= last.priority:
-                break
-            if self._start_next() is None:
-                self._give_way(self._running[-1])
+        self._places.isolate(request_id)
 
     def _shares(self) -> tuple[list[tuple[Sample, int]], StepBudget]:
         """Every running sample gets a token before any gets more; then in order of rank."""
@@ -277,53 +239,9 @@ class Scheduler:
                     return None
                 victim = self._running[-1]
                 assert all(row.sample is not victim for row in scheduled)
-                self._give_way(victim)
+                self._places.give_way(victim)
                 if victim is sample:
                     return None
-
-    def _free(self, sample: Sample) -> None:
-        self._caches.free(sample.seq)
-        self._stuck = None
-
-    def _start_next(self) -> Sample | None:
-        """Let the first one that waits run, if all it has so far fits beside the others. None, and
-        nothing has changed, if not; so nobody is pushed out, nor is anyone let past it."""
-        if len(self._running) == self._limits.max_num_seqs:
-            return None
-        eligible = (s for s in self._waiting if self._alone in (None, s.request.id))
-        sample = next(eligible, None)
-        if sample is None or sample is self._stuck:
-            return None
-        if not self._start(sample):
-            self._stuck = sample if self._running else None
-            return None
-        self._waiting.remove(sample)
-        insort(self._running, sample, key=RANK)
-        return sample
-
-    def _start(self, sample: Sample) -> bool:
-        """Bring it back from the host tier, or take from the prefix cache what it has, and make
-        room there for the rest."""
-        if sample.parked is None:
-            self._reuse.start(sample)
-        blocks = -(-len(sample.tokens) // self._caches.block_size) - len(sample.seq.blocks)
-        while True:
-            num_short = max(0, blocks - self._caches.blocks.num_free)
-            has_slot = self._caches.slots.exclusive(sample.seq.slot) or self._caches.slots.num_free
-            short = OutOfCache(num_short, int(not has_slot))
-            if not (short.blocks or short.slots):
-                break
-            held = set(sample.seq.blocks).union(*(each.seq.blocks for each in self._running))
-            could = self._caches.blocks.size - 1 - len(held) >= blocks  # else evict nothing in vain
-            if not could or not self._reuse.evict(short):
-                self._free(sample)
-                return False
-        if (parked := sample.parked) is not None:
-            known = self._reuse.known_blocks(sample, parked.num_computed)
-            sample.seq, move = self._tier.take_back(parked, known)
-            self._moves.append(move)
-            sample.parked = None
-        return True
 
     def _plan(self, rows: list[ScheduledRow]) -> StepPlan:
         logits_rows: list[int] = []
@@ -344,8 +262,12 @@ class Scheduler:
                     )
                 logits_rows.append(offset + count - 1)
             offset += count
-        copies, self._copies = tuple(self._copies), []
-        moves, self._moves = tuple(self._moves), []
+        copies: tuple[BlockCopy, ...] = ()
+        moves: tuple[Move, ...] = ()
+        if rows:  # else nobody would make them
+            copies, moves = tuple(self._copies), tuple(self._places.moves)
+            self._copies.clear()
+            self._places.moves.clear()
         return StepPlan(
             tuple(rows),
             tuple(logits_rows),
@@ -361,14 +283,14 @@ class Scheduler:
         twin = Sample(sample.request, index, list(sample.request.prompt), sample.arrival)
         twin.rolls_from = sample.rolls_from
         try:
-            if len(self._running) == self._limits.max_num_seqs:
+            if self._places.is_full:
                 raise OutOfCache(blocks=0, slots=1)
             twin.seq, copies = self._caches.fork(sample.seq)
         except OutOfCache:  # it computes the prompt itself, later
-            insort(self._waiting, twin, key=RANK)
+            self._places.wait(twin)
             return twin
         self._copies += copies
-        insort(self._running, twin, key=RANK)
+        self._places.run(twin)
         return twin
 
     def _finish_reason(self, sample: Sample, token_id: int) -> FinishReason | None:
