@@ -65,6 +65,46 @@ INLINE void score(const float* q, int64_t padded, const float* key, float scale,
   for (int m = 0; m < M; ++m) out[m * kTile] = fold(lanes[m]) * scale;
 }
 
+constexpr int64_t kKeys = 4;
+
+// Scores of 4 queries with 4 keys. Widest vectors only: the others have too few registers.
+INLINE void score_block([[maybe_unused]] const float* q, [[maybe_unused]] const float* keys,
+                        [[maybe_unused]] int64_t padded, [[maybe_unused]] float scale,
+                        [[maybe_unused]] float* out) {
+#if defined(__AVX512F__)
+  vf sum[16];  // of query m and key n: m + 4 n
+  for (vf& s : sum) s = zero();
+  for (int64_t d = 0; d < padded; d += kLanes) {
+    vf a[4];
+    for (int m = 0; m < 4; ++m) a[m] = load(q + m * padded + d);
+    for (int n = 0; n < 4; ++n) {
+      vf k = load(keys + n * padded + d);
+      for (int m = 0; m < 4; ++m) sum[m + 4 * n] = fma(a[m], k, sum[m + 4 * n]);
+    }
+  }
+  // What `fold` does, for 16 at once: lanes 8 apart, then 4, 2, 1.
+  vf half[8], quarter[4], pair[2];
+  for (int i = 0; i < 8; ++i) {
+    half[i] = (vf)_mm512_shuffle_f32x4(sum[2 * i], sum[2 * i + 1], 0x44) +
+              (vf)_mm512_shuffle_f32x4(sum[2 * i], sum[2 * i + 1], 0xee);
+  }
+  for (int i = 0; i < 4; ++i) {
+    quarter[i] = (vf)_mm512_shuffle_f32x4(half[2 * i], half[2 * i + 1], 0x88) +
+                 (vf)_mm512_shuffle_f32x4(half[2 * i], half[2 * i + 1], 0xdd);
+  }
+  for (int i = 0; i < 2; ++i) {
+    pair[i] = (vf)_mm512_shuffle_ps(quarter[2 * i], quarter[2 * i + 1], 0x44) +
+              (vf)_mm512_shuffle_ps(quarter[2 * i], quarter[2 * i + 1], 0xee);
+  }
+  vf total = (vf)_mm512_shuffle_ps(pair[0], pair[1], 0x88) +
+             (vf)_mm512_shuffle_ps(pair[0], pair[1], 0xdd);
+  total = total * scale;
+  alignas(64) float scores[16];
+  store(scores, total);
+  for (int m = 0; m < 4; ++m) std::memcpy(out + m * kTile, scores + 4 * m, 16);
+#endif
+}
+
 // acc[m][0 .. N vectors) += weights[m][j] * values[j], j in [begin, end), in order.
 template <int M, int N>
 INLINE void add_values(const float* weights, const float* values, int64_t padded, int64_t begin,
@@ -107,15 +147,27 @@ void tile_partial(const AttentionCall& c, const AttentionItem& item, int64_t til
     longest = most(longest, counts[i]);
   }
   alignas(64) float weights[kMaxQueries * kTile];
-  alignas(64) float key[kMostDim];
-  for (int64_t j = 0; j < longest; ++j) {
-    rows.read(c.k_cache, start + j, key);
+  alignas(64) float keys[kKeys * kMostDim];
+  for (int64_t j = 0; j < longest; j += kKeys) {
+    int64_t num_keys = least(kKeys, longest - j);
+    for (int64_t n = 0; n < num_keys; ++n) {
+      rows.read(c.k_cache, start + j + n, keys + n * padded);
+    }
     int64_t i = 0;
+    if (W == kLanes && num_keys == kKeys) {
+      for (; i + 4 <= queries; i += 4) {
+        score_block(q + i * padded, keys, padded, c.scale, weights + i * kTile + j);
+      }
+    }
     for (; i + 4 <= queries; i += 4) {
-      score<4>(q + i * padded, padded, key, c.scale, weights + i * kTile + j);
+      for (int64_t n = 0; n < num_keys; ++n) {
+        score<4>(q + i * padded, padded, keys + n * padded, c.scale, weights + i * kTile + j + n);
+      }
     }
     for (; i < queries; ++i) {
-      score<1>(q + i * padded, padded, key, c.scale, weights + i * kTile + j);
+      for (int64_t n = 0; n < num_keys; ++n) {
+        score<1>(q + i * padded, padded, keys + n * padded, c.scale, weights + i * kTile + j + n);
+      }
     }
   }
   for (int64_t i = 0; i < queries; ++i) {
@@ -137,18 +189,22 @@ void tile_partial(const AttentionCall& c, const AttentionItem& item, int64_t til
   for (int64_t i = 0; i < queries;) {
     int64_t m = queries - i >= 4 ? 4 : 1, together = counts[i];
     for (int64_t j = 1; j < m; ++j) together = least(together, counts[i + j]);
-    for (int64_t d = 0; d < padded; d += kLanes) {
+    for (int64_t d = 0, step; d < padded; d += step) {
+      constexpr int kWide = W == kLanes ? 4 : kParts;
       const float* w = weights + i * kTile;
       float* acc = out.acc + i * padded + d;
-      if (m == 4) {
+      step = m == 4 && padded - d >= kWide * W ? kWide * W : kLanes;
+      if (step == kWide * W && m == 4) {
+        add_values<4, kWide>(w, values + d, padded, 0, together, acc);
+      } else if (m == 4) {
         add_values<4, kParts>(w, values + d, padded, 0, together, acc);
       } else {
         add_values<1, kParts>(w, values + d, padded, 0, together, acc);
       }
       for (int64_t j = 0; j < m; ++j) {
-        if (counts[i + j] > together) {
-          add_values<1, kParts>(w + j * kTile, values + d, padded, together, counts[i + j],
-                                acc + j * padded);
+        for (int64_t e = 0; e < step && counts[i + j] > together; e += kLanes) {
+          add_values<1, kParts>(w + j * kTile, values + d + e, padded, together, counts[i + j],
+                                acc + j * padded + e);
         }
       }
     }
