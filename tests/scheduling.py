@@ -92,7 +92,7 @@ class Driver:
     answers: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     ended: set[tuple[str, int]] = field(default_factory=set)
     scored: dict[str, list[int]] = field(default_factory=dict)
-    started: list[str] = field(default_factory=list)
+    unstarted: set[str] = field(default_factory=set)
     first: Sample | None = None
     """The one that arrived earliest of those that run."""
     num_computed: int = 0
@@ -113,11 +113,13 @@ class Driver:
         self.asks[name] = ask
         self.requests[name] = ask.request(name)
         self.scored[name] = []
+        self.unstarted.add(name)
         self.scheduler.add(self.requests[name])
         return name
 
     def abort(self, name: str) -> None:
         self.scheduler.abort(name)
+        self.unstarted.discard(name)
         self.ended |= {(name, index) for index in range(self.asks[name].n)}
 
     def step(self, *, fails: bool = False, leave: Sequence[str] = ()) -> StepPlan:
@@ -175,15 +177,12 @@ class Driver:
             if count == row.sample.num_wanted:
                 ends[offset - 1] = row.sample
             name = row.sample.request.id
-            if name not in self.started:
-                gone = {n for n, _ in self.ended}
-                urgency = self.asks[name].priority
-                earlier = {
-                    str(i) for i in range(int(name)) if self.asks[str(i)].priority <= urgency
-                }
+            if name in self.unstarted:
                 running = {sample.request.id for sample in self.scheduler._running}
-                assert earlier <= {*self.started, *gone, *running}, "a later request began first"
-                self.started.append(name)
+                for other in self.unstarted - running:
+                    is_urgent = self.asks[other].priority <= self.asks[name].priority
+                    assert int(other) > int(name) or not is_urgent, "a later request began first"
+                self.unstarted.remove(name)
         assert list(plan.logits_rows) == sorted({*plan.logits_rows})
         assert all(0 <= row < offset for row in plan.logits_rows)
         for draw in plan.sampling:
