@@ -5,7 +5,7 @@ import { watch } from "./engine.js";
 import { render } from "./markdown.js";
 
 const byId = (id) => document.getElementById(id);
-const SAVED = ["system", "temperature", "top_p", "max_tokens", "seed", "tools"];
+const SAVED = ["system", "temperature", "top_p", "max_tokens", "seed", "tools", "tool_choice"];
 let model = "";
 let messages = [];
 let answering = null;
@@ -31,7 +31,10 @@ function options() {
   for (const id of ["temperature", "top_p", "max_tokens", "seed"]) {
     if (byId(id).value) body[id] = Number(byId(id).value);
   }
-  if (byId("tools").value.trim()) body.tools = JSON.parse(byId("tools").value);
+  if (byId("tools").value.trim()) {
+    body.tools = JSON.parse(byId("tools").value);
+    body.tool_choice = byId("tool_choice").value;
+  }
   if (!byId("thinking-label").hidden) body.enable_thinking = byId("thinking").checked;
   return body;
 }
@@ -71,6 +74,7 @@ function take(message, delta) {
 
 class AnswerView {
   constructor() {
+    for (const old of document.querySelectorAll(".retry")) old.remove();
     this.node = item("assistant");
     this.thinking = document.createElement("details");
     const summary = document.createElement("summary");
@@ -110,7 +114,7 @@ class AnswerView {
 
   finish() {
     for (const call of messages.at(-1)?.tool_calls ?? []) this.calls.append(resultForm(call, this.calls));
-    const retry = element("button", "", "Retry");
+    const retry = element("button", "retry", "Retry");
     retry.type = "button";
     retry.addEventListener("click", () => retryFrom(this.node));
     this.about.append(retry);
