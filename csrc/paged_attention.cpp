@@ -18,11 +18,19 @@ struct Rows {
   const AttentionItem& item;
   int64_t padded;  // head_dim, rounded up to whole sums of 16 lanes
 
-  // Cache row of a position, of this item's key head, as padded floats.
-  void read(const void* cache, int64_t position, float* out) const {
+  // Where `count` positions from `start` on lie in the caches.
+  void find(int64_t start, int64_t count, int64_t* offsets) const {
     const int32_t* table = c.block_table + item.sequence * c.table_stride;
-    int64_t row = table[position / c.block_size] * c.block_size + position % c.block_size;
-    int64_t offset = (row * c.num_kv_heads + item.kv_head) * c.head_dim;
+    int64_t block = start / c.block_size, within = start % c.block_size;
+    for (int64_t j = 0; j < count; ++j) {
+      int64_t row = table[block] * c.block_size + within;
+      offsets[j] = (row * c.num_kv_heads + item.kv_head) * c.head_dim;
+      if (++within == c.block_size) within = 0, ++block;
+    }
+  }
+
+  // One of these rows as padded floats.
+  void read(const void* cache, int64_t offset, float* out) const {
     int64_t i = 0;
     if (c.bf16_cache) {
       const uint16_t* p = static_cast<const uint16_t*>(cache) + offset;
@@ -45,6 +53,8 @@ INLINE int64_t group_of(const AttentionCall& c) { return c.num_heads / c.num_kv_
 INLINE int64_t num_queries(const AttentionCall& c, const AttentionItem& item) {
   return item.num_tokens * group_of(c);
 }
+// Rows of queries in use: where blocks of 4 cost the least, more of them than there are queries.
+INLINE int64_t num_rows(int64_t queries) { return W == kLanes ? round_up(queries, 4) : queries; }
 INLINE int64_t position_of(const AttentionCall& c, const AttentionItem& item, int64_t query) {
   return c.positions[item.token + query / group_of(c)];
 }
@@ -134,24 +144,29 @@ INLINE void gather_queries(const AttentionCall& c, const AttentionItem& item, fl
     for (int64_t d = 0; d < c.head_dim; ++d) q[i * padded + d] = from[d];
     for (int64_t d = c.head_dim; d < padded; ++d) q[i * padded + d] = 0.0f;
   }
+  int64_t used = num_queries(c, item) * padded;
+  std::memset(q + used, 0, sizeof(float) * (num_rows(num_queries(c, item)) * padded - used));
 }
 
 // `values` is room for one tile. Queries before the tile keep sum 0.
 void tile_partial(const AttentionCall& c, const AttentionItem& item, int64_t tile, const float* q,
                   float* values, Partial out) {
-  int64_t padded = padded_dim(c), queries = num_queries(c, item), start = tile * kTile;
+  int64_t padded = padded_dim(c), start = tile * kTile;
+  int64_t last_query = num_queries(c, item) - 1, queries = num_rows(last_query + 1);
   Rows rows{c, item, padded};
   int64_t counts[kMaxQueries], longest = 0;
   for (int64_t i = 0; i < queries; ++i) {
-    counts[i] = most(0, least(kTile, position_of(c, item, i) + 1 - start));
+    counts[i] = most(0, least(kTile, position_of(c, item, least(i, last_query)) + 1 - start));
     longest = most(longest, counts[i]);
   }
   alignas(64) float weights[kMaxQueries * kTile];
+  int64_t offsets[kTile];
+  rows.find(start, longest, offsets);
   alignas(64) float keys[kKeys * kMostDim];
   for (int64_t j = 0; j < longest; j += kKeys) {
     int64_t num_keys = least(kKeys, longest - j);
     for (int64_t n = 0; n < num_keys; ++n) {
-      rows.read(c.k_cache, start + j + n, keys + n * padded);
+      rows.read(c.k_cache, offsets[j + n], keys + n * padded);
     }
     int64_t i = 0;
     if (W == kLanes && num_keys == kKeys) {
@@ -172,9 +187,14 @@ void tile_partial(const AttentionCall& c, const AttentionItem& item, int64_t til
   }
   for (int64_t i = 0; i < queries; ++i) {
     float* w = weights + i * kTile;
-    float max = -__builtin_inff();
-    for (int64_t j = 0; j < counts[i]; ++j) max = w[j] > max ? w[j] : max;
     for (int64_t j = counts[i]; j < round_up(counts[i], kLanes); ++j) w[j] = -__builtin_inff();
+    vf largest = splat(-__builtin_inff());
+    for (int64_t j = 0; j < counts[i]; j += W) {
+      vf s = load(w + j);
+      largest = s > largest ? s : largest;
+    }
+    float max = largest[0];
+    for (int j = 1; j < W; ++j) max = largest[j] > max ? largest[j] : max;
     Lanes lanes = zero_lanes();
     for (int64_t j = 0; j < counts[i]; j += W) {
       vf e = exp_of(load(w + j) - max);
@@ -184,7 +204,7 @@ void tile_partial(const AttentionCall& c, const AttentionItem& item, int64_t til
     out.max[i] = max;
     out.sum[i] = fold(lanes);
   }
-  for (int64_t j = 0; j < longest; ++j) rows.read(c.v_cache, start + j, values + j * padded);
+  for (int64_t j = 0; j < longest; ++j) rows.read(c.v_cache, offsets[j], values + j * padded);
   for (int64_t i = 0; i < queries * padded; ++i) out.acc[i] = 0.0f;
   for (int64_t i = 0; i < queries;) {
     int64_t m = queries - i >= 4 ? 4 : 1, together = counts[i];
