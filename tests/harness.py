@@ -112,6 +112,7 @@ def tiny(
     dtype: torch.dtype = torch.float32,
     block_size: int = 16,
     max_model_len: int = 512,
+    kv_dtype: DType | None = None,
 ) -> Tiny:
     build = BuildContext(
         KernelSelector(kernels),
@@ -120,6 +121,7 @@ def tiny(
         norm=config.norm,
         block_size=block_size,
         max_model_len=max_model_len,
+        kv_dtype=kv_dtype,
     )
     return build_tiny(config, random_weights(config), build)
 

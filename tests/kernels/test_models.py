@@ -14,12 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harness import MODELS, Tiny, build_tiny, oracle, random_weights, same_bits, tiny
+from harness import MODELS, Tiny, build_tiny, exact_kernels, oracle, random_weights, same_bits, tiny
 from kernel_cases import CHUNKS, THREADS, chunks
 from programs import EXAMPLES, random_program, run_program
 from thalweg.batch import ForwardBatch, SequenceInput
 from thalweg.ids import NULL
 from thalweg.layers.build import BuildContext
+from thalweg.memory.spec import DType
 from thalweg.memory.storage import CacheStorage
 from thalweg.ops import extension
 from thalweg.ops.registry import KernelSelector
@@ -191,3 +192,25 @@ def test_scoring_in_one_pass_is_decoding_token_by_token() -> None:
     assert same_bits(hidden, single)
     logits = model.decoder.logits(hidden)
     assert same_bits(logits[100:101], model.decoder.logits(hidden[100:101]))
+
+
+@pytest.mark.parametrize("kernels", exact_kernels())
+@pytest.mark.parametrize("name", ["small", "hybrid", "plain"])
+def test_attention_reads_what_a_bfloat16_cache_holds(name: str, kernels: str) -> None:
+    """Its own rows of the same pass too: chunks, decode and drafts have the bits of single
+    tokens."""
+    if kernels == "reference" and name != "small":
+        return
+    model = tiny(MODELS[name], kernels, kv_dtype=DType.BFLOAT16)
+    world = World(model, 128, 64)
+    assert {t.dtype for spec in model.cache_specs for t in spec.per_token} == {DType.BFLOAT16}
+    for n in (1, 2, 7, 16, 33, 65):
+        world.start([(11 * i + n) % 32 for i in range(n)])
+    world.step([Part(0, (1,)), Part(1, (2, 3, 4, 5), 3, 1), Part(2, (6,) * 5)], (2, 1))
+    world.step([Part(i, tuple(range(1 + 3 * i))) for i in range(6)], (3,))
+    world.step([Part(i, (9, 8, 7), 2, i % 3) for i in range(6)])
+    world.close()
+    wide = oracle(tiny(MODELS[name], kernels)).rows(range(20))
+    narrow = oracle(model).rows(range(20))
+    assert not same_bits(wide, narrow)
+    assert float((wide - narrow).norm() / wide.norm()) < 0.02

@@ -6,23 +6,18 @@ import torch
 
 from op_cases import randn
 from thalweg.ops import extension
-from thalweg.ops.linear.quantise import KINDS, quantised
+from thalweg.ops.linear.quantise import TYPES, quantised
+from thalweg.ops.weight import Matrix
 
-TYPES = {"q8": gguf.GGMLQuantizationType.Q8_0, "q4": gguf.GGMLQuantizationType.Q4_0}
 
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_values_are_those_of_gguf_and_are_kept_in_few_bits(kind: str) -> None:
-    weight = randn(40, 96, dtype=torch.float32)
-    weight[3, 32:64] = 0
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", TYPES)
+def test_blocks_are_those_of_gguf_and_are_packed_as_they_are(kind: str, dtype: torch.dtype) -> None:
+    weight = randn(3, 40, 96, dtype=torch.float32).to(dtype)
+    weight[1, 3, 32:64] = 0
     rounded = quantised(weight, kind)
-    data = gguf.quantize(weight.numpy(), TYPES[kind])
-    expected = torch.from_numpy(gguf.dequantize(data, TYPES[kind]))
-    assert torch.equal(rounded, expected)
-    assert extension.packed(rounded).format == kind
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_width_that_no_group_divides_stays_as_it_is(kind: str) -> None:
-    weight = randn(5, 33, dtype=torch.bfloat16)
-    assert torch.equal(quantised(weight, kind), weight.float())
+    data = gguf.quantize(weight.float().numpy(), gguf.GGMLQuantizationType[TYPES[kind]])
+    expected = torch.from_numpy(gguf.dequantize(data, gguf.GGMLQuantizationType[TYPES[kind]]))
+    assert rounded.shape == (3, 40, 96) and torch.equal(rounded.dense(), expected)
+    for expert in Matrix((rounded,), torch.float32, torch.device("cpu")).unbind():
+        assert extension.packed(expert).format == kind

@@ -154,13 +154,13 @@ def rotated(x: Tensor, rotary_dim: int) -> Tensor:
 def test_mixers_declare_what_their_facts_say(dtype: DType) -> None:
     """cases.md N7: recurrent state is never narrower than float32."""
     recurrent, attention = TH.layers[0].mixer, TH.layers[3].mixer
-    kv = cache_spec(attention, dtype)
+    kv = cache_spec(attention, dtype, kv_dtype=DType.BFLOAT16)
     assert {t.name: (t.shape, t.dtype) for t in kv.per_token} == {
-        "k": ((2, 16), dtype),
-        "v": ((2, 16), dtype),
+        "k": ((2, 16), DType.BFLOAT16),
+        "v": ((2, 16), DType.BFLOAT16),
     }
     wide = dtype if dtype is DType.FLOAT64 else DType.FLOAT32
-    state = cache_spec(recurrent, dtype)
+    state = cache_spec(recurrent, dtype, kv_dtype=DType.BFLOAT16)
     assert {t.name: (t.shape, t.dtype) for t in state.per_sequence} == {
         "conv": ((3, 2 * 2 * 16 + 4 * 24), wide),
         "ssm": ((4, 16, 24), wide),

@@ -17,6 +17,7 @@ def print_about(llm: LLM) -> None:
     block_size = llm.config.block_size
     lines = [
         loaded.report.text(),
+        *([loaded.rounding.text()] if loaded.rounding else []),
         f"memory: {format_nbytes(memory.nbytes)}, of which {format_nbytes(memory.weights)} for "
         f"weights, {format_nbytes(memory.scratch)} for passes and {format_nbytes(caches.nbytes)} "
         f"for caches",

@@ -12,7 +12,7 @@ import typer
 from thalweg.cli.byte_size import parse_byte_size
 from thalweg.cli.usage_error import UsageError
 from thalweg.config import default_model
-from thalweg.config.engine import DEVICES, DTYPES, KERNELS
+from thalweg.config.engine import DEVICES, DTYPES, KERNELS, KV_DTYPES, QUANTIZE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +47,12 @@ class ModelOptions:
     ] = False
 
     dtype: Annotated[str | None, _engine(help=_one_of(DTYPES))] = None
+    kv_dtype: Annotated[
+        str | None, _engine(help=f"Of the KV cache: {_one_of(tuple(KV_DTYPES))}")
+    ] = None
+    quantize: Annotated[
+        str | None, _engine(help=f"Round the matrices to fewer bits: {_one_of(QUANTIZE)}")
+    ] = None
     kernels: Annotated[str | None, _engine(help=_one_of(KERNELS))] = None
     device: Annotated[str | None, _engine(help=_one_of(DEVICES))] = None
     threads: Annotated[int | None, _engine(help="Default: the cores of this process.")] = None

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "float64", "bfloat16")
 DEVICES = ("cpu",)
+KV_DTYPES = {"auto": None, "fp32": "float32", "bf16": "bfloat16"}
+"""Names of KV dtypes; auto is the model's."""
+QUANTIZE = ("none", "q8", "q4")
 KERNELS = ("auto", "cpu", "onednn", "torch", "reference")
 MAX_THREADS = 1024
 """More than systems lightly give to one process."""
@@ -24,7 +27,13 @@ class EngineConfig:
 
     device: str = "cpu"
     dtype: str = "float32"
-    """Of weights, activations and KV rows. Recurrent state is float32, or float64 with float64."""
+    """Of weights and activations. Recurrent state is float32, or float64 with float64."""
+    kv_dtype: str = "auto"
+    """Of KV rows: `fp32` or `bf16`; `auto` is that of activations. Attention reads what is stored,
+    so with bf16 its rows are rounded, also those of the same pass."""
+    quantize: str = "none"
+    """Round the matrices of a checkpoint that is not quantised to groups of 8 or 4 bits: `q8`,
+    `q4`."""
     kernels: str = "auto"
     """`auto` takes the fastest kernel of each op; a name skips every faster kind."""
     threads: int | None = None
@@ -59,7 +68,13 @@ class EngineConfig:
     computes up to so many again the first time."""
 
     def __post_init__(self) -> None:
-        for name, allowed in (("device", DEVICES), ("dtype", DTYPES), ("kernels", KERNELS)):
+        for name, allowed in (
+            ("device", DEVICES),
+            ("dtype", DTYPES),
+            ("kv_dtype", tuple(KV_DTYPES)),
+            ("quantize", QUANTIZE),
+            ("kernels", KERNELS),
+        ):
             value = getattr(self, name)
             if value not in allowed:
                 raise ConfigError(f"{name} = {value!r} is not available: use {', '.join(allowed)}")

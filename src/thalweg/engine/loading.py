@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from thalweg.config import EngineConfig, ModelConfig
     from thalweg.models.load_report import LoadReport
     from thalweg.models.loader import Checkpoint, Progress
+    from thalweg.models.quantisation import Rounding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +48,8 @@ class LoadedEngine:
     report: LoadReport
     memory: MemoryPlan
     execution: ExecutionPlan
+    rounding: Rounding | None
+    """What `quantize` did to the matrices."""
     num_threads: int
     """Of a pass."""
 
@@ -110,6 +113,7 @@ def load_engine(
         report=checkpoint.report,
         memory=memory,
         execution=built.kernels.plan(),
+        rounding=built.rounding,
         num_threads=built.num_threads,
     )
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from thalweg.layers.cache_spec import cache_spec
 from thalweg.layers.linear import Linear
 from thalweg.layers.norm import RMSNorm
 from thalweg.ops import paged_attention, rotary
@@ -43,7 +42,7 @@ class Attention(nn.Module):
                 build.dtype,
             ),
         )
-        self.cache_spec = cache_spec(config, build.cache_dtype)
+        self.cache_spec = build.cache_spec(config)
 
     def forward(self, hidden: Tensor, batch: ForwardBatch, cache: LayerCache) -> Tensor:
         """hidden: [T, hidden_size] -> [T, hidden_size]"""

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from thalweg.layers.cache_spec import cache_spec
 from thalweg.memory.spec import DType
 from thalweg.ops.precision import ACCUMULATE
 
 if TYPE_CHECKING:
     import torch
 
-    from thalweg.config import NormConfig
+    from thalweg.config import MixerConfig, NormConfig
+    from thalweg.memory.spec import CacheSpec
     from thalweg.ops.registry import KernelSelector
 
 
@@ -25,11 +27,13 @@ class BuildContext:
     norm: NormConfig
     block_size: int
     max_model_len: int
+    kv_dtype: DType | None = None
+    """Of KV rows; None is the model's."""
 
-    @property
-    def cache_dtype(self) -> DType:
-        """Of KV rows."""
-        return DType.named(str(self.dtype).removeprefix("torch."))
+    def cache_spec(self, mixer: MixerConfig) -> CacheSpec:
+        """What a mixer of this model remembers."""
+        dtype = DType.named(str(self.dtype).removeprefix("torch."))
+        return cache_spec(mixer, dtype, kv_dtype=self.kv_dtype or dtype)
 
     @property
     def state_dtype(self) -> torch.dtype:

@@ -7,12 +7,14 @@ from thalweg.config import AttentionConfig, GatedDeltaNetConfig, MixerConfig
 from thalweg.memory.spec import CacheSpec, DType, TensorSpec
 
 
-def cache_spec(mixer: MixerConfig, dtype: DType) -> CacheSpec:
-    """`dtype` is the model's: KV rows have it, recurrent state has at least float32."""
+def cache_spec(mixer: MixerConfig, dtype: DType, *, kv_dtype: DType) -> CacheSpec:
+    """`dtype` is the model's: recurrent state has at least float32. KV rows have `kv_dtype`."""
     match mixer:
         case AttentionConfig():
             row = (mixer.num_kv_heads, mixer.head_dim)
-            return CacheSpec(per_token=(TensorSpec("k", row, dtype), TensorSpec("v", row, dtype)))
+            return CacheSpec(
+                per_token=tuple(TensorSpec(name, row, kv_dtype) for name in ("k", "v"))
+            )
         case GatedDeltaNetConfig():
             state_dtype = DType.FLOAT64 if dtype == DType.FLOAT64 else DType.FLOAT32
             window = (mixer.conv_kernel_size - 1, mixer.conv_dim)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from thalweg.layers.cache_spec import cache_spec
 from thalweg.layers.linear import Linear
 from thalweg.ops import causal_conv1d, gated_delta_rule, rms_norm
 
@@ -70,7 +69,7 @@ class GatedDeltaNet(nn.Module):
                 weights["norm.weight"].to(build.device, build.dtype), build.norm.eps
             ),
         )
-        self.cache_spec = cache_spec(config, build.cache_dtype)
+        self.cache_spec = build.cache_spec(config)
 
     def forward(self, hidden: Tensor, batch: ForwardBatch, cache: LayerCache) -> Tensor:
         """hidden: [T, hidden_size] -> [T, hidden_size]"""

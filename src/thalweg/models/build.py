@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 import torch
 
 from thalweg.layers.build import BuildContext
+from thalweg.layers.weights import Weights
 from thalweg.models.decoder import Decoder
-from thalweg.models.memory import cache_specs
+from thalweg.models.memory import cache_specs, kv_dtype_of
+from thalweg.models.quantiser import Quantiser
 from thalweg.ops.extension import default_threads, set_num_threads
 from thalweg.ops.registry import ExecutionPlan, KernelSelector
 
 if TYPE_CHECKING:
     from thalweg.config import EngineConfig
     from thalweg.models.loader import Checkpoint, Progress
+    from thalweg.models.quantisation import Rounding
 
 __all__ = ["DTYPES", "BuiltModel", "ExecutionPlan", "build_model", "cache_specs"]
 
@@ -28,6 +31,8 @@ class BuiltModel:
     model: Decoder
     kernels: KernelSelector
     """What was chosen for the model; the sampler's ops are bound with it too."""
+    rounding: Rounding | None
+    """What `EngineConfig.quantize` did."""
     num_threads: int
     """Of a pass."""
 
@@ -50,8 +55,14 @@ def build_model(
         norm=facts.norm,
         block_size=config.block_size,
         max_model_len=max_model_len,
+        kv_dtype=kv_dtype_of(config),
     )
-    model = Decoder(facts, checkpoint.weights(progress), build)
+    weights, quantiser = checkpoint.weights(progress), None
+    if config.quantize != "none":
+        quantiser = Quantiser(weights.read, config.quantize)
+        weights = Weights(quantiser.read)
+    model = Decoder(facts, weights, build)
     if all(choice.kernel == "cpu" for choice in kernels.plan().choices):
         torch.set_num_threads(1)  # its pool would take cores from the one all ops run on
-    return BuiltModel(model, kernels, config.threads or default_threads())
+    num_threads = config.threads or default_threads()
+    return BuiltModel(model, kernels, quantiser and quantiser.rounding(), num_threads)

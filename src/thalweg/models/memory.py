@@ -6,10 +6,12 @@ from importlib.util import find_spec
 from math import prod
 from typing import TYPE_CHECKING
 
+from thalweg.config.engine import KV_DTYPES
 from thalweg.config.model import AttentionConfig, MLPConfig
 from thalweg.layers.cache_spec import cache_spec
 from thalweg.memory.plan import ModelMemory
 from thalweg.memory.spec import CacheSpec, DType
+from thalweg.models.quantisation import BLOCKS, is_rounded, refuse_quantised
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,18 +44,29 @@ LOGITS_COPIES = 4
 
 def cache_specs(facts: ModelConfig, config: EngineConfig) -> list[CacheSpec]:
     """What each layer remembers, in order."""
-    return [cache_spec(layer.mixer, DType.named(config.dtype)) for layer in facts.layers]
+    dtype, kv_dtype = DType.named(config.dtype), kv_dtype_of(config)
+    return [cache_spec(layer.mixer, dtype, kv_dtype=kv_dtype) for layer in facts.layers]
+
+
+def kv_dtype_of(config: EngineConfig) -> DType:
+    return DType.named(KV_DTYPES[config.kv_dtype] or config.dtype)
 
 
 def model_memory(headers: Headers, config: EngineConfig) -> ModelMemory:
-    """Of a checkpoint whose headers were read."""
+    """Of a checkpoint whose headers were read. Raises `ConfigError` if it cannot be quantised."""
+    if config.quantize != "none":
+        refuse_quantised(headers.binding, config.quantize)
     return _memory(headers.plan.config, config, weights=_weights(headers, config))
 
 
 def memory_without_weights(plan: ModelPlan, config: EngineConfig) -> ModelMemory:
     """Of a model of which there is a config alone: its weights are taken to be bfloat16."""
-    weights = sum(2 * prod(weight.shape) for weight in plan.weights)
-    return _memory(plan.config, config, weights=weights)
+    kept, rounded = PACKED["BF16"], PACKED[BLOCKS.get(config.quantize, "BF16")]
+    weights = sum(
+        (rounded if is_rounded(weight.name, weight.shape) else kept) * prod(weight.shape)
+        for weight in plan.weights
+    )
+    return _memory(plan.config, config, weights=int(weights))
 
 
 def _memory(facts: ModelConfig, config: EngineConfig, *, weights: int) -> ModelMemory:
@@ -73,9 +86,12 @@ def _weights(headers: Headers, config: EngineConfig) -> int:
         and find_spec("thalweg._kernels") is not None
     )
     total = 0.0
-    for info in headers.binding.used.values():
+    for name, info in headers.binding.used.items():
         is_matrix = sum(size > 1 for size in info.shape) > 1
-        each = PACKED[info.dtype_name] if is_packed and is_matrix else itemsize
+        stored = info.dtype_name
+        if config.quantize != "none" and is_rounded(name, info.shape):
+            stored = BLOCKS[config.quantize]
+        each = PACKED[stored] if is_packed and is_matrix else itemsize
         total += each * prod(info.shape)
     return int(total)
 

@@ -49,7 +49,8 @@ def bind(problem: PagedAttentionProblem) -> PagedAttention:
     ) -> Tensor:
         slots = batch.paged.slot_mapping
         kept = slots != SKIP
-        k_cache[slots[kept]], v_cache[slots[kept]] = inputs.k[kept], inputs.v[kept]
+        for cache, new in ((k_cache, inputs.k), (v_cache, inputs.v)):
+            cache[slots[kept]] = new[kept].to(cache.dtype)
         out = torch.zeros_like(inputs.q)
         seq_lens = batch.seq_lens.tolist()
         for i, (bos, eos) in enumerate(pairwise(batch.cu_seqlens.tolist())):
@@ -59,8 +60,8 @@ def bind(problem: PagedAttentionProblem) -> PagedAttention:
             blocks = batch.paged.block_table[i, : -(-num_tokens // block_size)]
             out[bos:eos] = attend(
                 inputs.q[bos:eos],
-                context(k_cache, blocks, num_tokens),
-                context(v_cache, blocks, num_tokens),
+                context(k_cache, blocks, num_tokens).to(out.dtype),
+                context(v_cache, blocks, num_tokens).to(out.dtype),
             )
         return out if inputs.gate is None else out * inputs.gate.sigmoid()
 
