@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,7 +23,7 @@ PROMPTS = ["The river", "A", "Once upon a time there was"]
 
 
 @pytest.mark.parametrize("options", [{"quantize": "q8"}, {"quantize": "q4"}, {"kv_dtype": "bf16"}])
-def test_answers_do_not_depend_on_company(tiny_llm_dir: Path, options: dict[str, str]) -> None:
+def test_answers_do_not_depend_on_company(tiny_llm_dir: Path, options: dict[str, Any]) -> None:
     with LLM(tiny_llm_dir, max_model_len=256, cache_memory=1 << 22, **options) as llm:
         together = llm.generate(PROMPTS, GREEDY)
         for prompt, output in zip(PROMPTS, together, strict=True):
@@ -54,7 +54,7 @@ def test_kv_rows_have_the_type_that_was_asked_for(tiny_llm_dir: Path) -> None:
 
 @pytest.mark.parametrize("kernels", ["torch", "reference"])
 def test_other_kernels_round_too(tiny_llm_dir: Path, kernels: str) -> None:
-    options = {"quantize": "q8", "kv_dtype": "bf16", "kernels": kernels}
+    options: dict[str, Any] = {"quantize": "q8", "kv_dtype": "bf16", "kernels": kernels}
     with LLM(tiny_llm_dir, max_model_len=64, cache_memory=1 << 22, **options) as llm:
         assert llm.generate("The", SamplingParams(temperature=0, max_tokens=3))[0].num_generated
 

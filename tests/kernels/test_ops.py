@@ -84,7 +84,7 @@ def test_silu_and_mul(width: int) -> None:
 def test_mlp_is_its_ops(kind: str) -> None:
     gate_up, down = random(2 * 96, 64), random(64, 96)
     if kind == "q8":
-        gate_up, down = quantised(gate_up, kind), quantised(down, kind)
+        gate_up, down = quantised(gate_up, kind).dense(), quantised(down, kind).dense()
     x = random(NUM_ROWS, 64)
     wide = compiled(linear.OP, linear.LinearProblem(gate_up))(x)
     active = compiled(silu_and_mul.OP, silu_and_mul.SiluAndMulProblem(96, torch.float32))(wide)

@@ -64,5 +64,6 @@ def build_model(
     model = Decoder(facts, weights, build)
     if all(choice.kernel == "cpu" for choice in kernels.plan().choices):
         torch.set_num_threads(1)  # its pool would take cores from the one all ops run on
+    rounding = None if quantiser is None else quantiser.rounding()
     num_threads = config.threads or default_threads()
-    return BuiltModel(model, kernels, quantiser and quantiser.rounding(), num_threads)
+    return BuiltModel(model, kernels, rounding, num_threads)
