@@ -18,20 +18,20 @@ import torch
 from thalweg.ops import extension, linear
 from thalweg.ops.linear.quantise import quantised
 from thalweg.ops.registry import KernelSelector
+from thalweg.ops.weight import Matrix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from torch import Tensor
 
 SHAPES = ((7168, 1024), (1024, 3584), (8224, 1024), (1024, 2048), (5120, 1024))
 """[N, K]: gate and up, down, GDN in, GDN and attention out, attention in."""
 KINDS = ("bf16", "q8", "q4")
 
 
-def weight(kind: str, n: int, k: int) -> Tensor:
+def weight(kind: str, n: int, k: int) -> Matrix:
     values = torch.randn(n, k) / k**0.5
-    return values.bfloat16().float() if kind == "bf16" else quantised(values, kind)
+    stored = values.bfloat16() if kind == "bf16" else quantised(values, kind)
+    return Matrix((stored,), torch.float32, values.device)
 
 
 def seconds(call: Callable[[], object]) -> float:
