@@ -12,7 +12,7 @@ from thalweg.config import SamplingParams
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from serving import Result
+    from serving import Drafting, Result
     from thalweg.runner.sampler import Sampler
     from thalweg.scheduler.request import Request
     from thalweg.text import Tokenizer
@@ -78,9 +78,14 @@ class Mixture:
         *,
         kernels: str = "reference",
         sampler: Sampler | None = None,
+        drafting: Drafting | None = None,
     ) -> Serving:
         return Serving(
-            tiny(TEXT_MODELS[self.name], kernels), self.tokenizer, sizes, sampler=sampler
+            tiny(TEXT_MODELS[self.name], kernels),
+            self.tokenizer,
+            sizes,
+            sampler=sampler,
+            drafting=drafting,
         )
 
     def run_alone(self, request: Request) -> Result:

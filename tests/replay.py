@@ -37,6 +37,8 @@ def replay(lines: Iterable[str]) -> int:
                 scheduler.finish(find(scheduler, event))
             case "preempt":
                 scheduler.preempt(find(scheduler, event))
+            case "draft":
+                scheduler.draft(find(scheduler, event), tuple(event["drafts"]))
             case "plan":
                 num_planned += 1
                 plan = scheduler.schedule()
@@ -47,7 +49,8 @@ def replay(lines: Iterable[str]) -> int:
             case "step":
                 assert plan is not None
                 sampled = tuple(map(Token, event["sampled"]))
-                new = scheduler.update(plan, StepResult(sampled, (Token(0),) * event["scored"]))
+                result = StepResult(sampled, (Token(0),) * event["scored"])
+                new = scheduler.update(plan, result, event["accepted"])
                 made = [[*key(e.sample), e.token.id, e.finish_reason] for e in new]
                 assert made == event["new"]
             case "time":

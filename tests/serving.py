@@ -16,6 +16,7 @@ import torch
 from harness import Tiny, poison
 from thalweg.engine.admission import AdmissionLimits, admit
 from thalweg.engine.engine import Engine, EngineParts
+from thalweg.engine.speculation import Speculation
 from thalweg.ids import NULL
 from thalweg.memory.manager import CacheManager
 from thalweg.memory.offload.host_tier import Direction, HostTier
@@ -27,6 +28,7 @@ from thalweg.runner.batch_builder import BatchBuilder
 from thalweg.runner.runner import Runner
 from thalweg.runner.sampler import Sampler
 from thalweg.scheduler.scheduler import Scheduler, SchedulerLimits
+from thalweg.speculative.lookup import LookupDrafter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from thalweg.scheduler.request import Request
     from thalweg.scheduler.reuse import ReusePolicy
     from thalweg.scheduler.trace import Trace
+    from thalweg.speculative.drafter import Drafter
     from thalweg.text import Tokenizer
 
 
@@ -54,6 +57,12 @@ class Sizes:
     max_num_batched_tokens: int = 512
     num_host_blocks: int = 1
     num_host_slots: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    drafter: Drafter
+    num_drafts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,7 @@ class Serving:
         max_num_waiting: int = 1000,
         clock: Callable[[], float] | None = None,
         trace: Trace | None = None,
+        drafting: Drafting | None = None,
     ) -> None:
         sizes = sizes or Sizes()
         self.tokenizer = tokenizer
@@ -104,14 +114,17 @@ class Serving:
             tier=self.tier,
             trace=trace,
         )
-        kernels = KernelSelector("reference")
+        sampler = sampler or Sampler(KernelSelector("reference"), config.vocab_size, torch.float32)
+        drafting = drafting or Drafting(LookupDrafter(), 0)
+        self.speculation = Speculation(drafting.drafter, sampler, num_drafts=drafting.num_drafts)
         self.engine = Engine(
             EngineParts(
                 caches=self.caches,
                 scheduler=self.scheduler,
                 batch_builder=BatchBuilder(tiny.block_size, "cpu"),
                 runner=self.runner,
-                sampler=sampler or Sampler(kernels, config.vocab_size, torch.float32),
+                sampler=sampler,
+                speculation=self.speculation,
                 tokenizer=tokenizer,
                 max_num_waiting=max_num_waiting,
                 clock=clock or time.perf_counter,

@@ -12,7 +12,7 @@ import typer
 from thalweg.cli.byte_size import parse_byte_size
 from thalweg.cli.usage_error import UsageError
 from thalweg.config import default_model
-from thalweg.config.engine import DEVICES, DTYPES, KERNELS, KV_DTYPES, QUANTIZE
+from thalweg.config.engine import DEVICES, DRAFTERS, DTYPES, KERNELS, KV_DTYPES, QUANTIZE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,6 +111,13 @@ class ModelOptions:
         str | None,
         _engine(metavar="FILE", help="Write every decision of the scheduler there."),
     ] = None
+
+    speculate: Annotated[str | None, _engine(help="Guess tokens ahead: " + _one_of(DRAFTERS))] = (
+        None
+    )
+    num_drafts: Annotated[int | None, _engine(help="Guesses in one pass, at most. Default 4.")] = (
+        None
+    )
 
     def path(self) -> str:
         """Raises `UsageError` if there is no model to take."""

@@ -35,6 +35,7 @@ def result_as_json(output: RequestOutput, tokenizer: Tokenizer) -> dict[str, Any
         "cache_miss": output.cache_miss,
         "num_computed_tokens": output.num_computed_tokens,
         "num_preemptions": output.num_preemptions,
+        "drafts": asdict(output.drafts),
         "timings": asdict(output.timings),
     }
     if output.prompt_tokens:

@@ -16,6 +16,8 @@ DEVICES = ("cpu",)
 KV_DTYPES = {"auto": None, "fp32": "float32", "bf16": "bfloat16"}
 """Names of KV dtypes; auto is the model's."""
 QUANTIZE = ("none", "q8", "q4")
+DRAFTERS = ("off", "lookup")
+MAX_DRAFTS = 16
 KERNELS = ("auto", "cpu", "onednn", "torch", "reference")
 MAX_THREADS = 1024
 """More than systems lightly give to one process."""
@@ -66,6 +68,11 @@ class EngineConfig:
     snapshot_interval: int = 64
     """Tokens between state snapshots in a long prompt: a prompt that branches off an earlier one
     computes up to so many again the first time."""
+    speculate: str = "off"
+    """Who guesses tokens ahead: `lookup` finds them where the last ones occurred before. A guess
+    changes the speed and nothing else."""
+    num_drafts: int = 4
+    """Guesses in one pass, at most; 1 to 16."""
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -74,6 +81,7 @@ class EngineConfig:
             ("kv_dtype", tuple(KV_DTYPES)),
             ("quantize", QUANTIZE),
             ("kernels", KERNELS),
+            ("speculate", DRAFTERS),
         ):
             value = getattr(self, name)
             if value not in allowed:
@@ -89,6 +97,7 @@ class EngineConfig:
             ("snapshot_interval", 1),
             ("max_model_len", 1),
             ("threads", 1),
+            ("num_drafts", 1),
         ):
             value = getattr(self, name)
             if value is None and name in ("max_model_len", "threads", "memory", "cache_memory"):
@@ -104,6 +113,9 @@ class EngineConfig:
             raise ConfigError(f"max_inter_token_ms = {bound!r} is not allowed: a number > 0")
         if self.trace_file is not None and not isinstance(self.trace_file, (str, os.PathLike)):
             raise ConfigError(f"trace_file = {self.trace_file!r:.80} is not allowed: a path")
+        if self.num_drafts > MAX_DRAFTS:
+            most = f"an integer from 1 to {MAX_DRAFTS}"
+            raise ConfigError(f"num_drafts = {self.num_drafts} is not allowed: {most}")
         if not isinstance(self.prefix_cache, bool):
             raise ConfigError(f"prefix_cache = {self.prefix_cache!r} is not allowed: True or False")
 

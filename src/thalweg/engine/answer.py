@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 
 from thalweg.engine.outputs import CompletionOutput, Delta, FinishReason
 from thalweg.text import IncrementalDetokenizer, StopChecker
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from thalweg.scheduler.plan import Token
     from thalweg.scheduler.request import Request
     from thalweg.text import Tokenizer
@@ -45,6 +48,19 @@ class Answer:
         self._text.append(text)
         self.finish_reason = finish_reason
         return Delta(self._request.id, self._index, text, (token,), finish_reason)
+
+    def num_taken(self, token_ids: Sequence[int]) -> int:
+        """How many of these, which may come next, are pushed before a stop string ends it."""
+        params = self._request.params
+        if not params.stop:
+            return len(token_ids)
+        detokenizer, stops = self._detokenizer.fork(), copy(self._stops)
+        for i, token_id in enumerate(token_ids):
+            text = detokenizer.push(token_id)
+            is_open = len(self._tokens) + i + 1 > params.min_tokens
+            if is_open and stops.push(text)[1]:
+                return i + 1
+        return len(token_ids)
 
     def end(self, reason: FinishReason) -> Delta:
         """End it here, with the text that was held back."""

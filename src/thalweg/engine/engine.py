@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from thalweg.engine.outputs import Delta, RequestOutput
+    from thalweg.engine.speculation import Speculation
     from thalweg.memory.manager import CacheManager
     from thalweg.runner.batch_builder import BatchBuilder
     from thalweg.runner.runner import Runner
@@ -34,6 +35,7 @@ class EngineParts:
     batch_builder: BatchBuilder
     runner: Runner
     sampler: Sampler
+    speculation: Speculation
     tokenizer: Tokenizer
     max_num_waiting: int
     clock: Callable[[], float] = time.perf_counter
@@ -93,6 +95,7 @@ class Engine:
         """One pass. If it fails, its sequences start again from nothing and the error goes on."""
         begin = self._parts.clock()
         overdue = self._end_overdue(begin)
+        self._parts.speculation.draft(self._parts.scheduler)
         plan = self._parts.scheduler.schedule()
         self.last_step = tuple(dict.fromkeys(row.sample.request.id for row in plan.rows))
         if not plan.rows:
@@ -156,10 +159,11 @@ class Engine:
             if scoring.sample.has_ended:
                 continue  # cancelled meanwhile
             self._trackers[scoring.sample.request.id].scored(token)
+        accepted = parts.speculation.judge(plan, result, self._trackers)
         now = parts.clock()
         deltas: list[Delta] = []
         finished: list[RequestOutput] = []
-        for new in parts.scheduler.update(plan, result):
+        for new in parts.scheduler.update(plan, result, accepted):
             tracker = self._trackers[new.sample.request.id]
             delta = tracker.push(new, now)
             deltas.append(delta)

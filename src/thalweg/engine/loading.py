@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from thalweg.engine.admission import AdmissionLimits
 from thalweg.engine.engine import Engine, EngineParts
+from thalweg.engine.speculation import Speculation
 from thalweg.errors import CheckpointError
 from thalweg.memory.available import available_nbytes
 from thalweg.memory.manager import CacheManager
@@ -24,6 +25,7 @@ from thalweg.scheduler.policy import make_policy
 from thalweg.scheduler.reuse import ReusePolicy
 from thalweg.scheduler.scheduler import Scheduler, SchedulerLimits
 from thalweg.scheduler.trace import Trace
+from thalweg.speculative.lookup import LookupDrafter
 from thalweg.text import ChatTemplate, Tokenizer, tokenizer_from_gguf
 
 if TYPE_CHECKING:
@@ -92,6 +94,8 @@ def load_engine(
     reuse = ReusePolicy(config.prefix_cache, config.snapshot_interval)
     trace = Trace(config.trace_file)
     trace.begin(caches, tier, limits, reuse, config=config)
+    sampler = Sampler(built.kernels, facts.vocab_size, DTYPES[config.dtype])
+    num_drafts = 0 if config.speculate == "off" else config.num_drafts
     parts = EngineParts(
         caches=caches,
         scheduler=Scheduler(
@@ -99,7 +103,8 @@ def load_engine(
         ),
         batch_builder=BatchBuilder(config.block_size, config.device),
         runner=Runner(built.model, storage, host),
-        sampler=Sampler(built.kernels, facts.vocab_size, DTYPES[config.dtype]),
+        sampler=sampler,
+        speculation=Speculation(LookupDrafter(), sampler, num_drafts=num_drafts),
         tokenizer=tokenizer,
         max_num_waiting=config.max_num_waiting,
     )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from thalweg.scheduler.plan import FinishReason, Token
+from thalweg.speculative.counts import DraftCounts
 
 __all__ = [
     "CompletionOutput",
     "Delta",
+    "DraftCounts",
     "FinishReason",
     "RequestOutput",
     "Timings",
@@ -86,6 +88,8 @@ class RequestOutput:
     """Of prompt and answers, those computed again after a preemption included."""
     num_preemptions: int
     """How often its answers had to give up their memory."""
+    drafts: DraftCounts
+    """Guesses that were verified on the way, and how many were right."""
     timings: Timings
 
     @property

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 from thalweg.engine.answer import Answer
 from thalweg.engine.outputs import RequestOutput, Timings
+from thalweg.speculative.counts import DraftCounts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from thalweg.engine.outputs import Delta, FinishReason
     from thalweg.scheduler.plan import NewToken, ScheduledRow, Token
     from thalweg.scheduler.request import Request, Sample
@@ -27,6 +30,7 @@ class RequestTracker:
         self._admitted = now
         self._num_cached = 0
         self._cache_miss: str | None = None
+        self.counts = DraftCounts()
         self._started: float | None = None
         self._first_token: float | None = None
         self._last_tokens: list[float | None] = [None] * request.params.n
@@ -49,6 +53,10 @@ class RequestTracker:
     def scored(self, token: Token) -> None:
         """The next prompt token's logprob."""
         self._prompt_tokens.append(token)
+
+    def num_taken(self, index: int, token_ids: Sequence[int]) -> int:
+        """How many of these, which may come next, an answer takes before its text ends it."""
+        return self._answers[index].num_taken(token_ids)
 
     def push(self, new: NewToken, now: float) -> Delta:
         if self._first_token is None:
@@ -78,6 +86,7 @@ class RequestTracker:
             cache_miss=self._cache_miss,
             num_computed_tokens=self._num_computed,
             num_preemptions=sum(sample.num_preemptions for sample in self._samples),
+            drafts=self.counts,
             timings=Timings(
                 queue=started - self._admitted,
                 prompt=first_token - started,

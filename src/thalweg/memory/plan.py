@@ -131,6 +131,7 @@ def plan_caches(
     num_seqs, num_slots = config.max_num_seqs, slots_budget // max(slot_nbytes, 1)
     if slot_nbytes:
         num_seqs = min(num_seqs, num_slots - 1)
+    num_drafts = config.num_drafts if config.speculate != "off" else 0
     num_blocks = 0
     for _ in range(4):  # each is clamped to the other
         num_blocks = num_seqs * blocks_per_seq + 1
@@ -139,7 +140,7 @@ def plan_caches(
             num_blocks = min(num_blocks, left // block_nbytes)
         num_seqs = min(num_seqs, num_blocks - 1)  # each needs a block of its own
         # Beyond what sequences hold, a snapshot for each block is plenty.
-        num_slots = SLOTS_PER_SEQ * num_seqs + num_blocks
+        num_slots = (SLOTS_PER_SEQ + num_drafts) * num_seqs + num_blocks
         if slot_nbytes:
             num_slots = min(num_slots, (cache_memory - block_nbytes * num_blocks) // slot_nbytes)
     capacity = (num_blocks - 1) * config.block_size

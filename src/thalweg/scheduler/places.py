@@ -107,6 +107,7 @@ class Places:
 
     def free(self, sample: Sample) -> None:
         self._caches.free(sample.seq)
+        sample.drafts = ()
         self._stuck = None
 
     def _drop_parked(self, sample: Sample) -> None:

@@ -19,7 +19,8 @@ FinishReason = Literal["stop", "length", "abort", "timeout"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduledRow:
-    """One sequence's share of a step: the next tokens it has that are not computed yet."""
+    """One sequence's share of a step: the next tokens it has that are not computed yet, and after
+    the last of them its drafts."""
 
     sample: Sample
     reservation: Reservation
@@ -36,6 +37,8 @@ class SamplingRow:
     """Index into the step's `logits_rows`."""
     history: Sequence[int]
     """The prompt and the answer before the token that is drawn."""
+    num_drafts: int = 0
+    """Tokens at the end of it that are drafts: the draw counts if they are right."""
 
     @property
     def constraint(self) -> TokenConstraint | None:

@@ -51,6 +51,8 @@ class Sample:
     seq: Sequence = field(default_factory=Sequence)
     keys: BlockKeys = field(init=False)
     """Names of its full blocks for the prefix cache."""
+    drafts: tuple[int, ...] = ()
+    """Guesses of what follows `tokens`, for the step that computes the last of them."""
     num_prompt_scored: int = 0
     """Prompt tokens whose logprobs were reported, when they are wanted."""
     num_cached: int = 0
@@ -90,3 +92,8 @@ class Sample:
     @property
     def num_generated(self) -> int:
         return len(self.tokens) - len(self.request.prompt)
+
+    @property
+    def num_left(self) -> int:
+        """Tokens that the answer may still gain."""
+        return self.request.max_tokens - self.num_generated

@@ -28,9 +28,9 @@ from thalweg.scheduler.reuse import PrefixReuse, ReusePolicy
 from thalweg.scheduler.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from thalweg.memory.manager import BlockCopy, CacheManager
+    from thalweg.memory.manager import BlockCopy, CacheManager, Snapshot
     from thalweg.memory.offload.host_tier import Move
     from thalweg.memory.prefix import PrefixCache
     from thalweg.scheduler.policy import Policy, StepBudget
@@ -98,6 +98,16 @@ class Scheduler:
         """Preemptions that moved what was computed to the host tier."""
         return self._places.num_parkings
 
+    @property
+    def decoding(self) -> list[Sample]:
+        """Samples that are to compute the last token of an answer under way, and no other."""
+        return [s for s in self._places.running if s.num_wanted == 1 and s.num_generated]
+
+    def draft(self, sample: Sample, drafts: tuple[int, ...]) -> None:
+        """Guesses of what follows a sample's tokens, for the next step. Only of `decoding` ones."""
+        self._trace.drafted(sample, drafts)
+        sample.drafts = drafts
+
     def add(self, request: Request) -> None:
         """Queue a request. The caller has checked that it fits an empty engine."""
         self._trace.added(request)
@@ -124,13 +134,20 @@ class Scheduler:
         self._trace.planned(plan)
         return plan
 
-    def update(self, plan: StepPlan, result: StepResult) -> list[NewToken]:
-        """Commit the reservations, publish what was computed, and append what was drawn."""
+    def update(
+        self, plan: StepPlan, result: StepResult, num_accepted: Sequence[int] = ()
+    ) -> list[NewToken]:
+        """Commit the reservations, publish what was computed, and append what was drawn.
+
+        `num_accepted`: for each of the plan's rows, how many of its drafts are kept; none if empty.
+        """
+        accepted = dict(zip((r.sample for r in plan.rows), num_accepted, strict=False))
+        snapshots: dict[Sample, tuple[Snapshot, ...]] = {}
         for part in plan.rows:
-            snapshots = self._caches.commit(part.reservation, len(part.token_ids))
-            self._reuse.publish(part.sample, snapshots)
-            if part.sample.has_ended:  # cancelled meanwhile
-                self._places.free(part.sample)
+            num_rejected = part.reservation.num_drafts - accepted.get(part.sample, 0)
+            num_kept = len(part.token_ids) - num_rejected
+            snapshots[part.sample] = self._caches.commit(part.reservation, num_kept)
+            part.sample.drafts = ()
         for scored in plan.scoring:
             scored.sample.num_prompt_scored += 1
         new: list[NewToken] = []
@@ -142,12 +159,18 @@ class Scheduler:
                 continue
             if sample is None:
                 sample = self._fork(origin, row.sample_index)
-            new.append(NewToken(sample, token, self._finish_reason(sample, token.id)))
+            if row.num_drafts <= accepted.get(sample, 0):
+                new.append(NewToken(sample, token, _finish_reason(row, token.id)))
         for event in new:
             event.sample.tokens.append(event.token.id)
+        for sample, captured in snapshots.items():
+            self._reuse.publish(sample, captured)
+            if sample.has_ended:  # cancelled meanwhile
+                self._places.free(sample)
+        for event in new:
             if event.finish_reason is not None:
                 self._places.end(event.sample)
-        self._trace.stepped(result, new)
+        self._trace.stepped(result, num_accepted, new)
         return new
 
     def observe(self, plan: StepPlan, seconds: float) -> None:
@@ -209,7 +232,7 @@ class Scheduler:
         num_answers = sum(sample.num_generated > 0 for sample in sharers)
         budget = self._policy.begin(load, num_answers=num_answers)
         shares = [
-            (sample, 1 + budget.take(sample.seq.num_computed + 1, sample.num_wanted - 1))
+            (sample, 1 + budget.take(sample.seq.num_computed + 1, _num_more(sample)))
             for sample in sharers
         ]
         return shares, budget
@@ -223,17 +246,21 @@ class Scheduler:
         each, but while forks part from the slot they share they hold one more.
         """
         start = sample.seq.num_computed
-        token_ids = sample.tokens[start : start + num_new]
+        token_ids = [*sample.tokens[start:], *sample.drafts][:num_new]
+        num_drafts = max(0, num_new - sample.num_wanted)
         capture_at = self._reuse.capture_at(sample, num_new)
         while True:
             try:
-                r = self._caches.reserve(sample.seq, num_new, capture_at=capture_at)
+                r = self._caches.reserve(
+                    sample.seq, len(token_ids), num_drafts=num_drafts, capture_at=capture_at
+                )
                 return ScheduledRow(sample, r, token_ids)
             except OutOfCache as missing:
                 if self._reuse.evict(missing):
                     continue
-                if capture_at:
-                    capture_at = []  # a snapshot is worth no one's place
+                if num_drafts or capture_at:  # neither is worth anyone's place
+                    del token_ids[len(token_ids) - num_drafts :]
+                    num_drafts, capture_at = 0, []
                     continue
                 if scheduled and not missing.blocks:
                     return None
@@ -254,13 +281,20 @@ class Scheduler:
             for position in _scored_positions(sample, range(start, start + count)):
                 scoring.append(ScoringRow(sample, len(logits_rows), sample.tokens[position + 1]))
                 logits_rows.append(offset + position - start)
-            if count == sample.num_wanted:
+            if count >= sample.num_wanted:
+                drafts = row.token_ids[sample.num_wanted :]
                 first_answer = sample.num_generated == 0
                 for index in range(sample.request.params.n) if first_answer else [sample.index]:
                     sampling.append(
                         SamplingRow(sample.request, index, len(logits_rows), sample.tokens)
                     )
-                logits_rows.append(offset + count - 1)
+                logits_rows.append(offset + sample.num_wanted - 1)
+                for n in range(1, len(drafts) + 1):
+                    history = [*sample.tokens, *drafts[:n]]
+                    sampling.append(
+                        SamplingRow(sample.request, sample.index, len(logits_rows), history, n)
+                    )
+                    logits_rows.append(offset + sample.num_wanted - 1 + n)
             offset += count
         copies: tuple[BlockCopy, ...] = ()
         moves: tuple[Move, ...] = ()
@@ -293,12 +327,18 @@ class Scheduler:
         self._places.run(twin)
         return twin
 
-    def _finish_reason(self, sample: Sample, token_id: int) -> FinishReason | None:
-        if token_id in sample.request.stop_ids:
-            return "stop"
-        if sample.num_generated + 1 == sample.request.max_tokens:
-            return "length"
-        return None
+
+def _num_more(sample: Sample) -> int:
+    """Tokens that it could compute beside the first."""
+    return sample.num_wanted - 1 + len(sample.drafts)
+
+
+def _finish_reason(row: SamplingRow, token_id: int) -> FinishReason | None:
+    if token_id in row.request.stop_ids:
+        return "stop"
+    if len(row.history) + 1 - len(row.request.prompt) == row.request.max_tokens:
+        return "length"
+    return None
 
 
 def _scored_positions(sample: Sample, positions: range) -> Iterable[int]:

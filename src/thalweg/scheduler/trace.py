@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from thalweg.config import EngineConfig
     from thalweg.memory.manager import CacheManager
     from thalweg.memory.offload.host_tier import HostTier
@@ -90,12 +92,16 @@ class Trace:
     def failed(self) -> None:
         self._write("fail")
 
-    def stepped(self, result: StepResult, new: list[NewToken]) -> None:
+    def drafted(self, sample: Sample, drafts: Sequence[int]) -> None:
+        self._write("draft", id=sample.request.id, index=sample.index, drafts=drafts)
+
+    def stepped(self, result: StepResult, num_accepted: Sequence[int], new: list[NewToken]) -> None:
         """What the pass gave, and what came of it."""
         self._write(
             "step",
             sampled=[token.id for token in result.sampled],
             scored=len(result.scored),
+            accepted=num_accepted,
             new=[[e.sample.request.id, e.sample.index, e.token.id, e.finish_reason] for e in new],
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from copy import copy
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,6 +30,12 @@ class IncrementalDetokenizer:
         if token_id in self._skipped or not 0 <= token_id < self._tokenizer.vocab_size:
             return ""
         return self._emit(self._utf8.decode(self._tokenizer.token_bytes(token_id)))
+
+    def fork(self) -> IncrementalDetokenizer:
+        """Another one in the same state."""
+        twin = copy(self)
+        twin._utf8 = copy(self._utf8)
+        return twin
 
     def flush(self) -> str:
         """What is left at the end: U+FFFD if the answer stopped within a character."""

@@ -1,0 +1,1 @@
+"""Guessing tokens ahead, so that one pass can compute several. A guess changes no answer."""
