@@ -177,7 +177,7 @@ def test_failing_passes_and_drafts(mixture: Mixtures) -> None:
     serving = small.serving(TIGHT, drafting=Drafting(drafter, 3))
     serving.runner.failing.fail_at = {1, 4, 5, 9, 12, 13, 20}
     for request in small.requests:
-        serving.engine.add(request)
+        serving.engine.add_request(request)
     num_failures = 0
     while serving.engine.has_work:
         try:
