@@ -15,6 +15,8 @@ def bind(problem: LinearProblem) -> Linear:
     weight, bias = dense(problem.weight), problem.bias
 
     def linear(x: Tensor) -> Tensor:
-        return F.linear(x, weight, bias)
+        # oneDNN's AMX product of bfloat16 rows with a gap between them reads into the gap where
+        # their length is odd: a NaN there becomes a NaN here (torch 2.13).
+        return F.linear(x.contiguous(), weight, bias)
 
     return linear
