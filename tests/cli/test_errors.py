@@ -28,11 +28,6 @@ def assert_refused(done: CompletedProcess[str], *words: str) -> None:
 
 
 @pytest.mark.parametrize("command", [["generate", "a"], ["chat"]])
-def test_no_model(cli: Cli, command: list[str]) -> None:
-    assert_refused(cli(*command), "--model", "THALWEG_MODEL")
-
-
-@pytest.mark.parametrize("command", [["generate", "a"], ["chat"]])
 def test_missing_file(cli: Cli, command: list[str]) -> None:
     assert_refused(cli(*command, "--model", "/no/such/model"), "/no/such/model", "does not exist")
 

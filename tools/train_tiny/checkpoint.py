@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+
+from .model import TinyModel
+from .model_config import ModelConfig
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from torch import Tensor
-
-    from .model import TinyModel
 
 
 def tensors(model: TinyModel, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -25,3 +26,12 @@ def save_weights(model: TinyModel, folder: Path, dtype: torch.dtype = torch.bflo
     path = folder / "model.safetensors"
     save_file(tensors(model, dtype), path, metadata={"format": "pt"})
     return path
+
+
+def load_weights(folder: Path) -> TinyModel:
+    """The exported model of `folder`, in fp32."""
+    model = TinyModel(ModelConfig())
+    model.load_state_dict(
+        {k: x.float() for k, x in load_file(folder / "model.safetensors").items()}
+    )
+    return model

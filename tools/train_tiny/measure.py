@@ -55,7 +55,7 @@ class HeldOut:
             wanted = count // 2 if task.name == "passage_1000" else count
             while wanted:
                 document = encode(tokenizer, draw(task, rng, Split.TEST), task=i)
-                if not _fits(task.name, document):
+                if not fits(task.name, document):
                     continue
                 wanted -= 1
                 (short if len(document.tokens) <= SHORT.length else long).append(document)
@@ -82,7 +82,7 @@ class HeldOut:
         return Measures(accuracy, first_share, second_share, both)
 
 
-def _fits(name: str, document: Document) -> bool:
+def fits(name: str, document: Document) -> bool:
     prompt = len(document.tokens) - document.answer
     low, high = _PROMPT_TOKENS.get(name, (1, LONG.length - 60))
     least, most = _ANSWER_TOKENS.get(name, (1, 400))

@@ -32,7 +32,7 @@ def chat(options: ChatOptions, sampling: SamplingOptions, model: ModelOptions) -
     When standard input is not a terminal, every line of it is one message and only the answers
     are printed.
 
-    Exit codes: 0 fine, 1 a message of a script was refused, 2 wrong usage or no model, 130
+    Exit codes: 0 fine, 1 a message of a script was refused, 2 wrong usage, 130
     interrupted.
     """
     params = SamplingParams(**sampling.given())

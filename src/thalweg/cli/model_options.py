@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thalweg.cli.byte_size import parse_byte_size
-from thalweg.cli.usage_error import UsageError
 from thalweg.config import default_model
 from thalweg.config.engine import DEVICES, DRAFTERS, DTYPES, KERNELS, KV_DTYPES, QUANTIZE
+from thalweg.models import default_model_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,19 +28,17 @@ def _one_of(values: Sequence[str]) -> str:
     return f"{', '.join(values)}. Default {values[0]}."
 
 
-NO_MODEL = (
-    "no model: give --model PATH or set THALWEG_MODEL to a Hugging Face directory or a GGUF file; "
-    "scripts/get_smollm2.py of the repository fetches a small one"
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
     """None: not given. Names and meanings are those of `EngineConfig`."""
 
     model: Annotated[
         str | None,
-        _model("--model", "-m", help="Directory or GGUF file. Default: $THALWEG_MODEL."),
+        _model(
+            "--model",
+            "-m",
+            help="Directory or GGUF file. Default: $THALWEG_MODEL, else the bundled one.",
+        ),
     ] = None
     verbose: Annotated[
         bool, _model("--verbose", "-v", help="Tell what was loaded and what computes it.")
@@ -120,11 +118,7 @@ class ModelOptions:
     )
 
     def path(self) -> str:
-        """Raises `UsageError` if there is no model to take."""
-        path = self.model or default_model()
-        if path is None:
-            raise UsageError(NO_MODEL)
-        return path
+        return self.model or default_model() or str(default_model_path())
 
     def given(self) -> dict[str, Any]:
         """Fields of `EngineConfig` that were given."""

@@ -20,7 +20,7 @@ def serve(options: ServeOptions, model: ModelOptions) -> ExitCode:
     Every option may also be given as an environment variable, such as THALWEG_PORT, or in a YAML
     file; a flag wins over the environment, and that over the file.
 
-    Exit codes: 0 told to end, 1 the model or the options are wrong, 2 wrong usage or no model.
+    Exit codes: 0 told to end, 1 the model or the options are wrong, 2 wrong usage.
     """
     if options.path is not None:
         model = replace(model, model=options.path)
