@@ -16,8 +16,23 @@ from server_model import MODEL, Running
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from thalweg import LLM
+
 LONG = {"max_tokens": 400, "ignore_eos": True, "seed": 1}
 MESSAGES = [{"role": "user", "content": "where?"}]
+
+
+@pytest.fixture(autouse=True)
+def slow_passes(served_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two seconds at least for a long answer, so that nobody leaves too late."""
+    sampler = served_llm.loaded.engine._parts.sampler
+    draw = sampler._draw
+
+    def slowly(logits: Any, rows: Any) -> Any:
+        time.sleep(0.005)
+        return draw(logits, rows)
+
+    monkeypatch.setattr(sampler, "_draw", slowly)
 
 
 def until(condition: Callable[[], bool]) -> None:
