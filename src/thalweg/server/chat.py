@@ -8,16 +8,15 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fastapi.responses import JSONResponse
-
 from thalweg.errors import ThalwegError
 from thalweg.server.api_errors import as_api_error
 from thalweg.server.chat_plan import plan_chat
 from thalweg.server.generation import Generation
 from thalweg.server.json_body import read_json
 from thalweg.server.logprobs import LogprobsView
+from thalweg.server.respond import respond
 from thalweg.server.schemas.chat_request import ChatRequest
-from thalweg.server.sse import DONE, EventStream, event, while_connected
+from thalweg.server.sse import DONE, event
 from thalweg.server.usage import timings, usage
 
 if TYPE_CHECKING:
@@ -36,19 +35,7 @@ async def create_chat_completion(service: Service, request: Request) -> Response
     plan = await asyncio.to_thread(plan_chat, service, body, call_id)
     choices = [plan.choice() for _ in range(plan.admitted.request.params.n)]
     generation = await Generation.start(service, call_id, [plan.admitted], labels=body.labels())
-    call = _Call(service, body, generation, choices)
-    headers = {"X-Request-Id": call_id}
-    if body.stream:
-        return EventStream(
-            call.events(),
-            keep_alive=service.config.keep_alive,
-            on_close=generation.cancel,
-            headers=headers,
-        )
-    try:
-        return JSONResponse(await while_connected(request.receive, call.whole()), headers=headers)
-    finally:
-        generation.cancel()
+    return await respond(request, _Call(service, body, generation, choices), stream=body.stream)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,17 +8,16 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fastapi.responses import JSONResponse
-
 from thalweg.engine.outputs import Token
 from thalweg.errors import ThalwegError
 from thalweg.server.api_errors import as_api_error, invalid
 from thalweg.server.generation import Generation
 from thalweg.server.json_body import read_json
 from thalweg.server.logprobs import LogprobsView, without_end
+from thalweg.server.respond import respond
 from thalweg.server.schemas.completion_request import CompletionRequest
 from thalweg.server.service import Settings
-from thalweg.server.sse import DONE, EventStream, event, while_connected
+from thalweg.server.sse import DONE, event
 from thalweg.server.usage import timings, usage
 
 if TYPE_CHECKING:
@@ -37,19 +36,7 @@ async def create_completion(service: Service, request: Request) -> Response:
     call_id = f"cmpl-{uuid.uuid4().hex}"
     admitted = await asyncio.to_thread(_admit, service, body, call_id)
     generation = await Generation.start(service, call_id, admitted, labels=body.labels())
-    call = _Call(service, body, generation, admitted)
-    headers = {"X-Request-Id": call_id}
-    if body.stream:
-        return EventStream(
-            call.events(),
-            keep_alive=service.config.keep_alive,
-            on_close=generation.cancel,
-            headers=headers,
-        )
-    try:
-        return JSONResponse(await while_connected(request.receive, call.whole()), headers=headers)
-    finally:
-        generation.cancel()
+    return await respond(request, _Call(service, body, generation, admitted), stream=body.stream)
 
 
 def _admit(service: Service, body: CompletionRequest, call_id: str) -> list[Admitted]:
