@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from thalweg.config.request import RequestOptions
 from thalweg.errors import RequestError
 from thalweg.scheduler.request import Request
+from thalweg.text import ChatPrompt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from thalweg.config import SamplingParams
+    from thalweg.scheduler.constraint import TokenConstraint
+    from thalweg.text import Tokenizer
+
+Prompt = str | Sequence[int] | ChatPrompt
+"""Text, token ids, or a conversation that was rendered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,41 @@ class Admitted:
     """The prompt as text, if it was given as text."""
 
 
+def admit_prompt(
+    request_id: str,
+    prompt: Prompt,
+    params: SamplingParams,
+    *,
+    limits: AdmissionLimits,
+    tokenizer: Tokenizer,
+    options: RequestOptions | None = None,
+    kept_special: frozenset[int] = frozenset(),
+    constraints: tuple[TokenConstraint, ...] = (),
+) -> Admitted:
+    """`admit` for a prompt in any form. Raises `RequestError` if it is not allowed."""
+    text: str | None = None
+    ids: Sequence[int]
+    hints: tuple[int, ...] = ()
+    match prompt:
+        case ChatPrompt():
+            text, ids, hints = prompt.text, prompt.token_ids, (prompt.snapshot_hint,)
+        case str():
+            text, ids = prompt, tokenizer.encode(prompt)
+        case _:
+            ids = prompt
+    request = admit(
+        request_id,
+        ids,
+        params,
+        limits=limits,
+        options=options,
+        snapshot_hints=hints,
+        kept_special=kept_special,
+        constraints=constraints,
+    )
+    return Admitted(request, text)
+
+
 def admit(
     request_id: str,
     prompt: Sequence[int],
@@ -38,6 +78,8 @@ def admit(
     limits: AdmissionLimits,
     options: RequestOptions | None = None,
     snapshot_hints: tuple[int, ...] = (),
+    kept_special: frozenset[int] = frozenset(),
+    constraints: tuple[TokenConstraint, ...] = (),
 ) -> Request:
     """A request that is sure to fit. `max_tokens` is cut to what the context holds; an answer that
     reaches it ends with finish reason `length`."""
@@ -70,4 +112,6 @@ def admit(
         stop_ids=stop_ids,
         snapshot_hints=snapshot_hints,
         options=options or RequestOptions(),
+        kept_special=kept_special,
+        constraints=constraints,
     )

@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
 from thalweg.config import RequestOptions, SamplingParams, engine_config
-from thalweg.engine.admission import Admitted, admit
+from thalweg.engine.admission import Admitted, Prompt, admit_prompt
 from thalweg.engine.loading import LoadedEngine, load_engine
 from thalweg.engine.outputs import Delta
 from thalweg.errors import RequestError
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from thalweg.engine.outputs import RequestOutput
 
-Prompt = str | Sequence[int] | ChatPrompt
-"""Text, token ids, or a conversation that `LLM.render` made a prompt of."""
 Messages = Sequence[Mapping[str, Any]]
 Params = SamplingParams | Sequence[SamplingParams] | None
 
@@ -158,26 +156,17 @@ class LLM:
             if not _is_prompt(prompt):
                 allowed = "text, token ids, or what render returned"
                 raise RequestError(f"{prompt!r:.80} is not allowed as a prompt: {allowed}")
-            text, token_ids, hints = self._encode(prompt)
-            request = admit(
-                str(next(self._ids)),
-                token_ids,
-                each,
-                limits=self.loaded.limits,
-                options=request_options,
-                snapshot_hints=hints,
+            admitted.append(
+                admit_prompt(
+                    str(next(self._ids)),
+                    prompt,
+                    each,
+                    limits=self.loaded.limits,
+                    tokenizer=self.tokenizer,
+                    options=request_options,
+                )
             )
-            admitted.append(Admitted(request, text))
         return admitted
-
-    def _encode(self, prompt: Prompt) -> tuple[str | None, Sequence[int], tuple[int, ...]]:
-        match prompt:
-            case ChatPrompt():
-                return prompt.text, prompt.token_ids, (prompt.snapshot_hint,)
-            case str():
-                return prompt, self.tokenizer.encode(prompt), ()
-            case _:
-                return None, prompt, ()
 
     def _run(self, requests: list[Admitted]) -> Iterator[RequestOutput]:
         """Step until these are done. What is left of them when the caller stops is cancelled."""

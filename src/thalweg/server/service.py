@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from thalweg.engine.admission import Admitted, admit
+from thalweg.engine.admission import admit_prompt
 from thalweg.errors import QueueFull
 from thalweg.server.api_errors import ApiError
+from thalweg.server.tags import THINK_OPEN
 from thalweg.server.tool_parsers import ToolFormat, tool_format_of
-from thalweg.text import ChatPrompt
 from thalweg.text.template_features import TemplateFeatures
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from thalweg.config import RequestOptions, SamplingParams
     from thalweg.config.server import ServerConfig
+    from thalweg.engine.admission import Admitted, Prompt
     from thalweg.engine.async_engine import AsyncEngine
     from thalweg.engine.loading import LoadedEngine
     from thalweg.engine.outputs import RequestOutput
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from thalweg.text.thinking_budget import Constraint
 
 RECENT = 50
-Prompt = ChatPrompt | str | list[int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +66,7 @@ class ModelFacts:
             names=config.served_model_names or (name,),
             created=now,
             features=None if template is None else TemplateFeatures.of(template),
-            thinks="<think>" in source,
+            thinks=THINK_OPEN in source,
             tool_format=chosen[form] if form in chosen else ToolFormat(form),
         )
 
@@ -98,27 +98,16 @@ class Service:
 
     def admit(self, request_id: str, prompt: Prompt, settings: Settings) -> Admitted:
         """Raises `RequestError` if the prompt is not allowed."""
-        text: str | None = None
-        hints: tuple[int, ...] = ()
-        match prompt:
-            case ChatPrompt():
-                text, ids, hints = prompt.text, prompt.token_ids, (prompt.snapshot_hint,)
-            case str():
-                text, ids = prompt, self.loaded.tokenizer.encode(prompt)
-            case _:
-                ids = prompt
-        request = admit(
+        return admit_prompt(
             request_id,
-            ids,
+            prompt,
             settings.params,
             limits=self.loaded.limits,
+            tokenizer=self.loaded.tokenizer,
             options=settings.options,
-            snapshot_hints=hints,
+            kept_special=settings.kept_special,
+            constraints=settings.constraints,
         )
-        extended = replace(
-            request, kept_special=settings.kept_special, constraints=settings.constraints
-        )
-        return Admitted(extended, text)
 
     def check_model(self, name: str) -> None:
         if name not in self.model.names:
