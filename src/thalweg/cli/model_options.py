@@ -49,7 +49,8 @@ class ModelOptions:
         str | None, _engine(help=f"Of the KV cache: {_one_of(tuple(KV_DTYPES))}")
     ] = None
     quantize: Annotated[
-        str | None, _engine(help=f"Round the matrices to fewer bits: {_one_of(QUANTIZE)}")
+        str | None,
+        _engine(help=f"Round the matrices to fewer bits: {_one_of(('none', *QUANTIZE))}"),
     ] = None
     kernels: Annotated[str | None, _engine(help=_one_of(KERNELS))] = None
     device: Annotated[str | None, _engine(help=_one_of(DEVICES))] = None

@@ -15,7 +15,8 @@ DTYPES = ("float32", "float64", "bfloat16")
 DEVICES = ("cpu",)
 KV_DTYPES = {"auto": None, "fp32": "float32", "bf16": "bfloat16"}
 """Names of KV dtypes; auto is the model's."""
-QUANTIZE = ("none", "q8", "q4")
+QUANTIZE = {"q8": "Q8_0", "q4": "Q4_0"}
+"""The type of GGUF's blocks that matrices are rounded to, by name."""
 DRAFTERS = ("off", "lookup")
 MAX_DRAFTS = 16
 KERNELS = ("auto", "cpu", "onednn", "torch", "reference")
@@ -79,7 +80,7 @@ class EngineConfig:
             ("device", DEVICES),
             ("dtype", DTYPES),
             ("kv_dtype", tuple(KV_DTYPES)),
-            ("quantize", QUANTIZE),
+            ("quantize", ("none", *QUANTIZE)),
             ("kernels", KERNELS),
             ("speculate", DRAFTERS),
         ):

@@ -6,12 +6,12 @@ from importlib.util import find_spec
 from math import prod
 from typing import TYPE_CHECKING
 
-from thalweg.config.engine import KV_DTYPES
+from thalweg.config.engine import KV_DTYPES, QUANTIZE
 from thalweg.config.model import AttentionConfig, MLPConfig
 from thalweg.layers.cache_spec import cache_spec
 from thalweg.memory.plan import ModelMemory
 from thalweg.memory.spec import CacheSpec, DType
-from thalweg.models.quantisation import BLOCKS, is_rounded, refuse_quantised
+from thalweg.models.quantisation import is_rounded, refuse_quantised
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,7 @@ def model_memory(headers: Headers, config: EngineConfig) -> ModelMemory:
 
 def memory_without_weights(plan: ModelPlan, config: EngineConfig) -> ModelMemory:
     """Of a model of which there is a config alone: its weights are taken to be bfloat16."""
-    kept, rounded = PACKED["BF16"], PACKED[BLOCKS.get(config.quantize, "BF16")]
+    kept, rounded = PACKED["BF16"], PACKED[QUANTIZE.get(config.quantize, "BF16")]
     weights = sum(
         (rounded if is_rounded(weight.name, weight.shape) else kept) * prod(weight.shape)
         for weight in plan.weights
@@ -90,7 +90,7 @@ def _weights(headers: Headers, config: EngineConfig) -> int:
         is_matrix = sum(size > 1 for size in info.shape) > 1
         stored = info.dtype_name
         if config.quantize != "none" and is_rounded(name, info.shape):
-            stored = BLOCKS[config.quantize]
+            stored = QUANTIZE[config.quantize]
         each = PACKED[stored] if is_packed and is_matrix else itemsize
         total += each * prod(info.shape)
     return int(total)

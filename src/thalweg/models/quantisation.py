@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 GROUP = 32
 SMALL = ("norm.weight", "conv1d.weight", "mlp.gate.weight", "shared_expert_gate.weight")
 """Ends of names of weights that stay as they are: they are few, and routing depends on them."""
-BLOCKS = {"q8": "Q8_0", "q4": "Q4_0"}
-"""What a matrix becomes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from thalweg.config.engine import QUANTIZE
 from thalweg.ops.weight import GROUP, Blocks
 
-TYPES = {"q8": "Q8_0", "q4": "Q4_0"}
-"""Of the blocks, by what is asked for."""
 CHUNK_VALUES = 1 << 22
 """Rounded at once: a matrix is never as a whole in float32."""
 
@@ -22,7 +21,7 @@ def quantised(weight: Tensor, kind: str) -> Blocks:
     rows = weight.reshape(-1, weight.shape[-1])
     step = max(1, CHUNK_VALUES // rows.shape[1])
     rounded = [_q8(part) if kind == "q8" else _q4(part) for part in rows.split(step)]
-    return Blocks(torch.cat(rounded).view(*weight.shape[:-1], -1), TYPES[kind])
+    return Blocks(torch.cat(rounded).view(*weight.shape[:-1], -1), QUANTIZE[kind])
 
 
 def _q8(rows: Tensor) -> Tensor:
