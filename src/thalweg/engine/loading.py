@@ -94,7 +94,6 @@ def load_engine(
     reuse = ReusePolicy(config.prefix_cache, config.snapshot_interval)
     trace = Trace(config.trace_file)
     trace.begin(caches, tier, limits, reuse, config=config)
-    sampler = Sampler(built.kernels, facts.vocab_size, DTYPES[config.dtype])
     num_drafts = 0 if config.speculate == "off" else config.num_drafts
     parts = EngineParts(
         caches=caches,
@@ -103,8 +102,8 @@ def load_engine(
         ),
         batch_builder=BatchBuilder(config.block_size, config.device),
         runner=Runner(built.model, storage, host),
-        sampler=sampler,
-        speculation=Speculation(LookupDrafter(), sampler, num_drafts=num_drafts),
+        sampler=Sampler(built.kernels, facts.vocab_size, DTYPES[config.dtype]),
+        speculation=Speculation(LookupDrafter(), num_drafts=num_drafts),
         tokenizer=tokenizer,
         max_num_waiting=config.max_num_waiting,
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from thalweg.scheduler.plan import SamplingRow
 from thalweg.speculative.acceptance import num_accepted
 from thalweg.speculative.counts import DraftCounts
 from thalweg.speculative.drafter import DraftRow
@@ -14,12 +12,8 @@ from thalweg.speculative.drafter import DraftRow
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from torch import Tensor
-
     from thalweg.engine.tracker import RequestTracker
-    from thalweg.runner.sampler import Sampler
     from thalweg.scheduler.plan import ScheduledRow, StepPlan, StepResult
-    from thalweg.scheduler.request import Sample
     from thalweg.scheduler.scheduler import Scheduler
     from thalweg.speculative.drafter import Drafter
 
@@ -27,19 +21,19 @@ if TYPE_CHECKING:
 class Speculation:
     """At most `num_drafts` guesses of each answer under way; with 0 the drafter is not asked."""
 
-    def __init__(self, drafter: Drafter, sampler: Sampler, *, num_drafts: int) -> None:
+    def __init__(self, drafter: Drafter, *, num_drafts: int) -> None:
         self._drafter = drafter
-        self._sampler = sampler
         self._num_drafts = num_drafts
         self.counts = DraftCounts()
 
     def draft(self, scheduler: Scheduler) -> None:
         """Have what follows the answers under way guessed, for the step that comes."""
-        most = self._num_drafts
+        if not (most := self._num_drafts):
+            return
         asked = [(s, n) for s in scheduler.decoding if (n := min(most, s.num_left - 1)) > 0]
         if not asked:
             return
-        rows = [DraftRow(s.seq, s.tokens, n, partial(self._draw, s)) for s, n in asked]
+        rows = [DraftRow(s.tokens, n) for s, n in asked]
         for (sample, _), drafts in zip(asked, self._drafter.propose(rows), strict=True):
             scheduler.draft(sample, drafts)
 
@@ -48,6 +42,8 @@ class Speculation:
     ) -> list[int]:
         """How many drafts are kept of each of the plan's rows: no token that plain decoding would
         not draw, and none after what ends an answer."""
+        if not any(row.reservation.num_drafts for row in plan.rows):
+            return [0] * len(plan.rows)
         drawn = {
             key: [token.id for _, token in group]
             for key, group in groupby(
@@ -66,10 +62,6 @@ class Speculation:
                 self.counts = self.counts.plus(num_drafts, num_kept)
             accepted.append(num_kept)
         return accepted
-
-    def _draw(self, sample: Sample, logits: Tensor, tokens: Sequence[int]) -> int:
-        row = SamplingRow(sample.request, sample.index, 0, tokens)
-        return self._sampler.choose([logits], [row])[0]
 
 
 def _num_kept(row: ScheduledRow, drawn: Sequence[int], tracker: RequestTracker) -> int:

@@ -72,16 +72,12 @@ class Sampler:
     def _draw(self, logits: Sequence[Tensor], rows: Sequence[SamplingRow]) -> list[Token]:
         if not rows:
             return []
+        edited = torch.stack([edit_logits(x, row) for x, row in zip(logits, rows, strict=True)])
+        chosen = self._sample(edited, [draw(row) for row in rows])
         return [
             self._token(x, token_id, num_top=row.request.params.logprobs)
-            for x, row, token_id in zip(logits, rows, self.choose(logits, rows), strict=True)
+            for x, row, token_id in zip(logits, rows, chosen, strict=True)
         ]
-
-    @torch.inference_mode()
-    def choose(self, logits: Sequence[Tensor], rows: Sequence[SamplingRow]) -> list[int]:
-        """What is drawn from these logits, a [vocab_size] for each of the rows (at least one)."""
-        edited = torch.stack([edit_logits(x, row) for x, row in zip(logits, rows, strict=True)])
-        return self._sample(edited, [draw(row) for row in rows])
 
     def _token(self, logits: Tensor, token_id: int, *, num_top: int | None) -> Token:
         if num_top is None:

@@ -101,7 +101,7 @@ class Scheduler:
     @property
     def decoding(self) -> list[Sample]:
         """Samples that are to compute the last token of an answer under way, and no other."""
-        return [s for s in self._places.running if s.num_wanted == 1 and s.num_generated]
+        return [s for s in self._running if s.num_wanted == 1 and s.num_generated]
 
     def draft(self, sample: Sample, drafts: tuple[int, ...]) -> None:
         """Guesses of what follows a sample's tokens, for the next step. Only of `decoding` ones."""

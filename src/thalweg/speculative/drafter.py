@@ -6,25 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch import Tensor
-
-    from thalweg.memory import manager
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftRow:
     """A sequence that is about to compute its last token, and may compute guesses with it."""
 
-    seq: manager.Sequence
     tokens: Sequence[int]
     """All that is known: the history and the token that is computed next."""
     num_drafts: int
     """At most so many are of use, at least 1."""
-    draw: Callable[[Tensor, Sequence[int]], int]
-    """(logits [vocab_size], tokens before) -> what the request would draw from them: a drafter
-    that draws with the request's own noise is right more often."""
 
 
 class Drafter(Protocol):
