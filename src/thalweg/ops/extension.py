@@ -16,6 +16,7 @@ from thalweg.errors import ConfigError
 from thalweg.ops.weight import Blocks, Matrix
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
     from torch import Tensor
@@ -129,3 +130,16 @@ def unit_stride(x: Tensor) -> Tensor:
     """x itself, or a copy if its last axis is not contiguous."""
     assert x.dtype == torch.float32
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+
+
+def over_rows(kernel: Any, num_in: int, num_out: int) -> Callable[[Tensor], Tensor]:
+    """x: [T, num_in] -> [T, num_out], by a kernel that runs on (x, its stride, T, out)."""
+
+    def call(x: Tensor) -> Tensor:
+        assert x.shape[1] == num_in
+        x = unit_stride(x)
+        out = torch.empty((x.shape[0], num_out))
+        kernel.run(x.data_ptr(), x.stride(0), x.shape[0], out.data_ptr())
+        return out
+
+    return call

@@ -32,7 +32,7 @@ class MLPProblem:
 
 
 class MLP(Protocol):
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, /) -> Tensor:
         """x: [T, D] -> down(silu(gate(x)) * up(x)): [T, D]"""
 
 

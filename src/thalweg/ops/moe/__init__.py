@@ -38,7 +38,7 @@ class MoEProblem:
 
 
 class MoE(Protocol):
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, /) -> Tensor:
         """x: [T, D] -> [T, D]"""
 
 

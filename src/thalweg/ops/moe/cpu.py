@@ -2,13 +2,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from thalweg.ops import extension
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from thalweg.ops.moe import MoE, MoEProblem
 
 MOST_EXPERTS = 4096
@@ -31,12 +27,4 @@ def bind(problem: MoEProblem) -> MoE:
     )
     if (shared := problem.shared) is not None:
         kernel.add_shared(packed(shared.gate_up), packed(shared.down), packed(shared.gate))
-
-    def moe(x: Tensor) -> Tensor:
-        assert x.shape[1] == hidden
-        x = extension.unit_stride(x)
-        out = torch.empty((x.shape[0], hidden))
-        kernel.run(x.data_ptr(), x.stride(0), x.shape[0], out.data_ptr())
-        return out
-
-    return moe
+    return extension.over_rows(kernel, hidden, hidden)

@@ -24,7 +24,7 @@ class SiluAndMulProblem:
 
 
 class SiluAndMul(Protocol):
-    def __call__(self, gate_up: Tensor) -> Tensor:
+    def __call__(self, gate_up: Tensor, /) -> Tensor:
         """gate_up: [T, 2 I], gate first -> silu(gate) * up: [T, I]"""
 
 
