@@ -15,8 +15,13 @@ def bind(problem: LinearProblem) -> Linear:
     weight, bias = dense(problem.weight), problem.bias
 
     def linear(x: Tensor) -> Tensor:
-        # oneDNN's AMX product of bfloat16 rows with a gap between them reads into the gap where
-        # their length is odd: a NaN there becomes a NaN here (torch 2.13).
-        return F.linear(x.contiguous(), weight, bias)
+        return product(x, weight, bias)
 
     return linear
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x: [T, K], weight: [N, K], bias: [N] -> [T, N]"""
+    # oneDNN's AMX product of bfloat16 rows with a gap between them reads into the gap where their
+    # length is odd: a NaN there becomes a NaN here (torch 2.13).
+    return F.linear(x.contiguous(), weight, bias)

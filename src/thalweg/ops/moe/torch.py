@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from thalweg.ops.linear.torch import product
 from thalweg.ops.precision import ACCUMULATE
 from thalweg.ops.weight import dense
 
@@ -19,7 +20,7 @@ def bind(problem: MoEProblem) -> MoE:
     gate_ups, downs = dense(problem.gate_up), dense(problem.down)
 
     def moe(x: Tensor) -> Tensor:
-        probs = F.linear(x.to(wide), router).softmax(-1)
+        probs = product(x.to(wide), router).softmax(-1)
         order = probs.sort(dim=-1, descending=True, stable=True)  # ties: the lowest id
         weights, chosen = order.values[:, : problem.top_k], order.indices[:, : problem.top_k]
         if problem.norm_topk_prob:
@@ -30,7 +31,7 @@ def bind(problem: MoEProblem) -> MoE:
             y = _mlp(gate_ups[e], downs[e], x[rows])
             out.index_add_(0, rows, weights[rows, place, None] * y)
         if shared is not None:
-            gate = F.linear(x, dense(shared.gate)).sigmoid()
+            gate = product(x, dense(shared.gate)).sigmoid()
             out += gate * _mlp(dense(shared.gate_up), dense(shared.down), x)
         return out.to(x.dtype)
 
@@ -39,5 +40,5 @@ def bind(problem: MoEProblem) -> MoE:
 
 def _mlp(gate_up: Tensor, down: Tensor, x: Tensor) -> Tensor:
     """gate_up: [2 I, D], down: [D, I], x: [T, D] -> [T, D]"""
-    gate, up = F.linear(x, gate_up).chunk(2, -1)
-    return F.linear(F.silu(gate) * up, down)
+    gate, up = product(x, gate_up).chunk(2, -1)
+    return product(F.silu(gate) * up, down)
