@@ -116,7 +116,7 @@ class Serving:
         )
         sampler = sampler or Sampler(KernelSelector("reference"), config.vocab_size, torch.float32)
         drafting = drafting or Drafting(LookupDrafter(), 0)
-        self.speculation = Speculation(drafting.drafter, sampler, num_drafts=drafting.num_drafts)
+        self.speculation = Speculation(drafting.drafter, num_drafts=drafting.num_drafts)
         self.engine = Engine(
             EngineParts(
                 caches=self.caches,
@@ -164,6 +164,19 @@ class Serving:
                 start -= joins[coming[0].id]  # nobody to wait for
         self.assert_empty()
         return {request_id: Result.of(output) for request_id, output in self.outputs.items()}
+
+    def run_through_failures(self, requests: Iterable[Request]) -> int:
+        """All of them to the end, over passes that fail; how many did."""
+        for request in requests:
+            self.engine.add_request(request)
+        num_failures = 0
+        while self.engine.has_work:
+            try:
+                self.step()
+            except PassFailed:
+                num_failures += 1
+                assert self.caches.blocks.num_used <= self.caches.blocks.size - 1
+        return num_failures
 
     def preempt_all(self) -> None:
         """Between two steps: everybody gives up their memory."""

@@ -134,16 +134,7 @@ def test_a_pass_that_fails_changes_nothing_but_the_time(mixture: Mixtures, sizes
     small = mixture("small-text")
     serving = small.serving(sizes)
     serving.runner.failing.fail_at = {1, 2, 5, 6, 7, 11, 15}
-    for request in small.requests:
-        serving.engine.add_request(request)
-    num_failures = 0
-    while serving.engine.has_work:
-        try:
-            serving.step()
-        except PassFailed:
-            num_failures += 1
-            assert serving.caches.blocks.num_used <= sizes.num_blocks - 1
-    assert num_failures == 7
+    assert serving.run_through_failures(small.requests) == 7
     serving.assert_empty()
     assert {i: Result.of(output) for i, output in serving.outputs.items()} == small.alone
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from drafters import KnowsAnswers
-from serving import Drafting, PassFailed, Result, Sizes, make_request
+from serving import Drafting, Result, Sizes, make_request
 from thalweg.config import SamplingParams
 from thalweg.ops.registry import KernelSelector
 from thalweg.runner.sampler import Sampler
@@ -176,14 +176,6 @@ def test_failing_passes_and_drafts(mixture: Mixtures) -> None:
     drafter = KnowsAnswers.of(small.requests, small.alone, 0.8)
     serving = small.serving(TIGHT, drafting=Drafting(drafter, 3))
     serving.runner.failing.fail_at = {1, 4, 5, 9, 12, 13, 20}
-    for request in small.requests:
-        serving.engine.add_request(request)
-    num_failures = 0
-    while serving.engine.has_work:
-        try:
-            serving.step()
-        except PassFailed:
-            num_failures += 1
-    assert num_failures == 7
+    assert serving.run_through_failures(small.requests) == 7
     serving.assert_empty()
     assert {i: Result.of(output) for i, output in serving.outputs.items()} == small.alone
