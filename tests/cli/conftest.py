@@ -46,7 +46,7 @@ def start() -> Callable[..., subprocess.Popen[bytes]]:
     def call(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
         words = [sys.executable, "-c", COMMAND, *map(str, arguments)]
         environ = {**os.environ, "TERM": "dumb", "THALWEG_THREADS": "1"}
-        return subprocess.Popen(words, env=environ, **options)  # type: ignore[call-overload]
+        return subprocess.Popen(words, env=environ, **options)  # type: ignore[call-overload]  # any
 
     return call
 

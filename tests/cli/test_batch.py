@@ -77,7 +77,7 @@ def test_every_line_gets_the_librarys_answer(
         5: (deep, PARAMS | {"logit_bias": {65: 100}, "stop": ["zz"], "seed": 9}),
     }
     for line, (prompt, params) in expected.items():
-        alone = llm.generate(prompt, SamplingParams(**params))[0]  # type: ignore[arg-type]
+        alone = llm.generate(prompt, SamplingParams(**params))[0]  # type: ignore[arg-type]  # by name
         outputs = results[line]["outputs"]
         assert [o["token_ids"] for o in outputs] == [list(o.token_ids) for o in alone.outputs]
         assert results[line]["seed"] == alone.seed

@@ -47,7 +47,7 @@ def test_without_a_command_help_is_shown(cli: Cli) -> None:
 
 
 def test_every_option_of_a_request_and_of_the_engine_has_a_flag() -> None:
-    command = typer.main.get_command(app).commands["generate"]  # type: ignore[attr-defined]
+    command = typer.main.get_command(app).commands["generate"]  # type: ignore[attr-defined]  # a group
     flags = {flag for parameter in command.params for flag in parameter.opts}
     spelt = {"stop_token_ids": "stop-token-id"}
     for config in (SamplingParams, EngineConfig):

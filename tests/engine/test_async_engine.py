@@ -65,7 +65,7 @@ def test_pieces_joined_are_the_whole_however_slow_the_reader(serving: Serving) -
         async with engine.submit(request) as stream:
             async for delta in stream:
                 texts[delta.index] += delta.text
-                tokens[delta.index] += delta.tokens  # type: ignore[assignment]
+                tokens[delta.index] += delta.tokens  # type: ignore[assignment]  # a default's type
                 if delta.finish_reason is not None:
                     reasons.append(delta.finish_reason)
                 for _ in range(pauses):

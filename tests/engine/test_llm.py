@@ -207,7 +207,7 @@ def test_closing_a_stream_early_ends_the_request(llm: LLM, num_pieces: int) -> N
     stream = llm.stream("the river", params)
     for _ in range(num_pieces):
         next(stream)
-    stream.close()  # type: ignore[attr-defined]
+    stream.close()  # type: ignore[attr-defined]  # a generator
     assert_empty(llm)
     assert answers(llm.generate("the river", FEW)) == answers(llm.generate("the river", FEW))
 
@@ -218,7 +218,7 @@ def test_closing_one_of_two_streams_leaves_the_other(llm: LLM) -> None:
     kept, closed = llm.stream("the river", params), llm.stream("a bed", params)
     deltas = [next(kept)]
     next(closed)
-    closed.close()  # type: ignore[attr-defined]
+    closed.close()  # type: ignore[attr-defined]  # a generator
     deltas += kept
     assert joined(deltas) == (whole.text, whole.outputs[0].token_ids)
 
@@ -227,7 +227,7 @@ def test_leaving_as_completed_early_ends_the_rest(llm: LLM) -> None:
     params = [SamplingParams(max_tokens=m, ignore_eos=True) for m in (20, 1, 20)]
     outputs = llm.as_completed(["one", "two", "three"], params)
     assert next(outputs)[0] == 1
-    outputs.close()  # type: ignore[attr-defined]
+    outputs.close()  # type: ignore[attr-defined]  # a generator
 
 
 def test_a_stream_that_is_never_begun_costs_nothing(llm: LLM) -> None:

@@ -34,7 +34,7 @@ def option_groups(command: Callable[..., ExitCode]) -> Callable[..., ExitCode]:
     run.__name__ = command.__name__
     run.__doc__ = command.__doc__
     run.__annotations__ = {p.name: p.annotation for p in parameters}
-    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # inspect reads it
     return run
 
 

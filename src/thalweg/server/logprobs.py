@@ -51,7 +51,7 @@ class LogprobsView:
         return {"token": text, "logprob": logprob, "bytes": list(data)}
 
     def _bytes(self, token_id: int) -> bytes:
-        """None for an id beyond the vocabulary: a model's logits may be wider."""
+        """Nothing for an id beyond the vocabulary: a model's logits may be wider."""
         known = token_id < self.tokenizer.vocab_size
         return self.tokenizer.token_bytes(token_id) if known else b""
 

@@ -91,7 +91,7 @@ class GenerationFields(SamplingFields, Labels):
         given = {"priority": self.priority, "cache_salt": self.cache_salt}
         return RequestOptions(
             timeout=min(times, default=None),
-            **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
+            **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]  # by name
         )
 
     @property
