@@ -175,3 +175,10 @@ def assert_rows_alone(call: Callable[[list[int]], Tensor], num_rows: int) -> Non
         list(range(num_rows - 1, -1, -1)),
     ):
         assert same_bits(call(rows), whole[rows]), rows
+
+
+def strided(x: Tensor) -> Tensor:
+    """The same values as a part of something wider, at an odd offset."""
+    wide = torch.full((len(x), x.shape[1] + 4), torch.nan, dtype=x.dtype)
+    wide[:, 3:-1] = x
+    return wide[:, 3:-1]

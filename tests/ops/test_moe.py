@@ -13,24 +13,29 @@ from op_cases import (
     exact_kinds,
     kinds,
     randn,
+    strided,
 )
 from thalweg.ops import moe
 from thalweg.ops.moe import MoEProblem, SharedExpert
 from thalweg.ops.weight import dense
 
-E, D, I = 8, 20, 12  # noqa: E741
+E, D, I = 8, 20, 12  # noqa: E741  # as in the maths
 each_kind = pytest.mark.parametrize("kind", kinds(moe.OP))
 
 
-def problem(dtype: torch.dtype, *, shared: bool = True, norm: bool = True) -> MoEProblem:
+def problem(
+    dtype: torch.dtype, *, shared: bool = True, norm: bool = True, hidden: int = D
+) -> MoEProblem:
     def weight(*shape: int, seed: int) -> Tensor:
         return (randn(*shape, seed=seed) * shape[-1] ** -0.5).to(dtype)
 
-    expert = SharedExpert(weight(2 * 9, D, seed=4), weight(D, 9, seed=5), weight(1, D, seed=6))
+    expert = SharedExpert(
+        weight(2 * 9, hidden, seed=4), weight(hidden, 9, seed=5), weight(1, hidden, seed=6)
+    )
     return MoEProblem(
-        weight(E, D, seed=1) * 3,
-        weight(E, 2 * I, D, seed=2),
-        weight(E, D, I, seed=3),
+        weight(E, hidden, seed=1) * 3,
+        weight(E, 2 * I, hidden, seed=2),
+        weight(E, hidden, I, seed=3),
         2,
         norm,
         expert if shared else None,
@@ -99,6 +104,14 @@ def test_router_ties_take_the_lowest_ids(kind: str, dtype: torch.dtype) -> None:
 def test_rows_do_not_depend_on_the_batch(kind: str, dtype: torch.dtype) -> None:
     call, x = bind(moe.OP, problem(dtype), kind), randn(65, D, dtype=dtype)
     assert_rows_alone(lambda rows: call(x[rows]), 65)
+
+
+@each_kind
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_what_lies_between_rows_is_not_read(kind: str, dtype: torch.dtype) -> None:
+    """Of odd length, which some products read in pairs."""
+    p, x = problem(dtype, hidden=21), randn(65, 21, dtype=dtype)
+    assert_close(bind(moe.OP, p, kind)(strided(x)), expected(x, p), dtype)
 
 
 @each_kind

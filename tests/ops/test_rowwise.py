@@ -21,6 +21,7 @@ from op_cases import (
     kinds,
     poisoned_empty,
     randn,
+    strided,
 )
 from thalweg.ops import embedding, linear, rms_norm, silu_and_mul
 
@@ -76,13 +77,6 @@ def test_linear_rows_do_not_depend_on_the_batch(kind: str, dtype: torch.dtype, w
     assert_rows_alone(lambda rows: call(x[rows]), 65)
     assert_rows_alone(lambda rows: call(strided(x[rows])), 65)
     assert same_bits(call(strided(x)), call(x))
-
-
-def strided(x: Tensor) -> Tensor:
-    """The same values as a part of something wider, at an odd offset."""
-    wide = torch.full((len(x), x.shape[1] + 4), torch.nan, dtype=x.dtype)
-    wide[:, 3:-1] = x
-    return wide[:, 3:-1]
 
 
 def norm_in_float64(x: Tensor, problem: rms_norm.RMSNormProblem) -> Tensor:
