@@ -78,6 +78,11 @@ def main() -> None:
     parser.add_argument("models", nargs="+", type=Path, help="GGUF files")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
+    numbers = range(1, len(CASES) + 1)
+    names = ", ".join(f"{n} {case.name}" for n, case in zip(numbers, CASES, strict=True))
+    parser.add_argument(
+        "--cases", type=int, nargs="+", choices=numbers, default=list(numbers), help=names
+    )
     parser.add_argument("--cache-memory", type=int, default=2 << 30, help="ours, in bytes")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
@@ -97,8 +102,10 @@ def run(path: Path, args: argparse.Namespace) -> list[Result]:
         LLM(path, threads=args.threads, cache_memory=args.cache_memory, max_num_seqs=8) as llm,
     ):
         ours = Workbench(llm.loaded)  # one for all: another would draw the same tokens again
-        for case in CASES:
+        for case in (CASES[number - 1] for number in args.cases):
             results.append(compare(ours, model, case, repeats=args.repeats))
+            if not args.json:  # a table in the end is a table too late, on a long run
+                print(f"  {case.name}: {results[-1].ratio:.2f}", flush=True)
     if not args.json:
         rows = [
             (r.case.name, f"{r.thalweg:.1f}", f"{r.llama_cpp:.1f}", f"{r.ratio:.2f}")
