@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path  # noqa: TC003  typer reads it
 from typing import Annotated
 
 import typer
@@ -22,6 +23,15 @@ class ChatOptions:
     system: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help="System message.", show_default=False),
+    ] = None
+    tools: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Tools that the model may call: a JSON list in OpenAI's form. Its calls are "
+            "shown, and the next line is the result.",
+            show_default=False,
+        ),
     ] = None
 
 
@@ -41,6 +51,7 @@ def chat(options: ChatOptions, sampling: SamplingOptions, model: ModelOptions) -
         raise UsageError(f"{model.path()} has no chat template: use thalweg generate")
 
     from thalweg.cli.chat_session import ChatSession
+    from thalweg.cli.chat_tools import read_tools
     from thalweg.cli.conversation import Conversation
 
     by_hand = sys.stdin.isatty() and sys.stdout.isatty()
@@ -48,4 +59,6 @@ def chat(options: ChatOptions, sampling: SamplingOptions, model: ModelOptions) -
         with suppress(ImportError):
             import readline  # noqa: F401  input() can edit its line with it
         print(f"{model.path()}, {llm.loaded.limits.max_model_len} tokens. /help lists commands.")
-    return ChatSession(Conversation(llm, options.system, params), by_hand=by_hand).run()
+    tools = None if options.tools is None else read_tools(options.tools, llm.loaded)
+    conversation = Conversation(llm, options.system, params, tools=tools)
+    return ChatSession(conversation, by_hand=by_hand).run()

@@ -47,7 +47,7 @@ class ChatSession:
         while True:
             try:
                 with interrupts.at_once():
-                    return input(">>> " if self._by_hand else "").strip()
+                    return input(self._prompt() if self._by_hand else "").strip()
             except EOFError:
                 if self._by_hand:
                     print()
@@ -57,18 +57,29 @@ class ChatSession:
                     raise
                 print("\n(Ctrl-D or /exit leaves)")
 
+    def _prompt(self) -> str:
+        waiting = self._conversation.waiting
+        return ">>> " if waiting is None else f"result of {waiting}: "
+
     def _answer(self, line: str, interrupts: Interrupts) -> None:
         try:
             pieces = self._conversation.ask(line)
         except RequestError as error:
             self._refuse(str(error))
             return
+        said = False
         with closing(pieces):
             for piece in pieces:
                 print(piece, end="", flush=True)
+                said = said or bool(piece)
                 if interrupts.requested:
                     break
-        print()
+        calls = self._conversation.calls
+        if said or not calls:
+            print()
+        if calls and self._conversation.waiting is calls[0]:  # this answer's
+            for call in calls:
+                print(f"[{call}]")
         if self._by_hand and interrupts.take():
             print("[stopped]")
         elif self._by_hand and self._conversation.turns[-1].finish_reason == "length":

@@ -8,11 +8,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from thalweg.cli.chat_tools import joined
 from thalweg.errors import RequestError
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from thalweg import LLM, SamplingParams
+    from thalweg.cli.chat_tools import Call, Tools
     from thalweg.engine.outputs import FinishReason
+    from thalweg.server.tool_parsers import CallDelta
     from thalweg.text import ChatPrompt
 
 
@@ -35,16 +40,27 @@ class TurnStats:
 
 
 class Conversation:
-    def __init__(self, llm: LLM, system: str | None, params: SamplingParams) -> None:
+    def __init__(
+        self, llm: LLM, system: str | None, params: SamplingParams, *, tools: Tools | None = None
+    ) -> None:
         self._llm = llm
         self._params = params
+        self._tools = tools
         self._start = [] if system is None else [{"role": "system", "content": system}]
         self.reset()
 
     def reset(self) -> None:
         """Forget all but the system message."""
-        self.messages = list(self._start)
+        self.messages: list[dict[str, Any]] = list(self._start)
         self.turns: list[TurnStats] = []
+        self.calls: list[Call] = []
+        """Those of the last answer."""
+        self._results: list[dict[str, Any]] = []
+
+    @property
+    def waiting(self) -> Call | None:
+        """The call whose result has to come next."""
+        return self.calls[len(self._results)] if len(self._results) < len(self.calls) else None
 
     @property
     def max_tokens(self) -> int:
@@ -56,25 +72,36 @@ class Conversation:
         return self.turns[-1].prompt_tokens + self.turns[-1].answer_tokens if self.turns else 0
 
     def ask(self, text: str) -> Generator[str]:
-        """The answer, piece by piece. Closing it early keeps what was said so far.
+        """The answer to a message, piece by piece, without the calls in it. While calls wait,
+        `text` is the result of the first of them, and the last result is what is answered.
 
-        Raises `RequestError`, before anything is generated, if the conversation does not fit the
-        context with this or the template refuses it; it is then as it was before.
+        Closing it early keeps what was said so far. Raises `RequestError`, before anything is
+        generated, if the conversation does not fit the context with this or the template refuses
+        it; it is then as it was before.
         """
-        question = {"role": "user", "content": text}
-        prompt = self._llm.render([*self.messages, question])
+        if (call := self.waiting) is None:
+            return self._answer([{"role": "user", "content": text}])
+        result = {"role": "tool", "name": call.name, "content": text}
+        if len(self._results) + 1 < len(self.calls):
+            self._results.append(result)
+            return _nothing()
+        return self._answer([*self._results, result])
+
+    def _answer(self, news: list[dict[str, Any]]) -> Generator[str]:
+        schemas = None if self._tools is None else self._tools.schemas
+        prompt = self._llm.render([*self.messages, *news], tools=schemas)
         if len(prompt.token_ids) >= self.max_tokens:
             raise RequestError(
                 f"the context is full: with this message the conversation has "
                 f"{len(prompt.token_ids)} tokens of {self.max_tokens}, which leaves no room for an "
                 f"answer; say something shorter or start again with /reset"
             )
-        return self._answer(question, prompt)
+        return self._generate(prompt, news)
 
-    def _answer(self, question: dict[str, str], prompt: ChatPrompt) -> Generator[str]:
+    def _generate(self, prompt: ChatPrompt, news: list[dict[str, Any]]) -> Generator[str]:
         turn = TurnStats(len(prompt.token_ids))
         started = time.perf_counter()
-        said: list[str] = []
+        said = _Said(self._tools)
         deltas = self._llm.stream(prompt, self._params)
         assert isinstance(deltas, Generator)
         try:
@@ -84,10 +111,55 @@ class Conversation:
                     turn.first_token = turn.first_token or turn.last_token
                     turn.answer_tokens += len(delta.tokens)
                     turn.finish_reason = delta.finish_reason or turn.finish_reason
-                    said.append(delta.text)
-                    yield delta.text
+                    yield said.push(delta.text)
+                yield said.flush()
         finally:
             if turn.answer_tokens:
-                answer = {"role": "assistant", "content": "".join(said)}
-                self.messages += [question, answer]
+                self.calls, self._results = said.calls(), []
+                self.messages += [*news, said.message(self.calls)]
                 self.turns.append(turn)
+
+
+def _nothing() -> Generator[str]:
+    yield from ()
+
+
+class _Said:
+    """An answer as it grows."""
+
+    def __init__(self, tools: Tools | None) -> None:
+        self._parser = None if tools is None else tools.parser()
+        self._text: list[str] = []
+        self._content: list[str] = []
+        self._deltas: list[CallDelta] = []
+
+    def push(self, text: str) -> str:
+        """-> what of it is no call"""
+        self._text.append(text)
+        if self._parser is not None:
+            split = self._parser.push(text)
+            self._deltas += split.calls
+            text = split.content
+        self._content.append(text)
+        return text
+
+    def flush(self) -> str:
+        rest = "" if self._parser is None else self._parser.flush().content
+        self._content.append(rest)
+        return rest
+
+    def calls(self) -> list[Call]:
+        """None of an answer that ends within one."""
+        if self._parser is None or self._parser.has_broken_call:
+            return []
+        return joined(self._deltas)
+
+    def message(self, calls: list[Call]) -> dict[str, Any]:
+        if not calls:
+            return {"role": "assistant", "content": "".join(self._text)}
+        functions = [{"name": call.name, "arguments": call.arguments} for call in calls]
+        return {
+            "role": "assistant",
+            "content": "".join(self._content),
+            "tool_calls": [{"type": "function", "function": each} for each in functions],
+        }
