@@ -20,6 +20,7 @@ from .tasks import (
     READING,
     REVERSE,
     TOOL_CALL,
+    TOOL_NONE,
     TOOL_RESULT,
     UPPER,
     Task,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 
 _RAMP_STEPS = 600  # until instances have their full size
+_LATE = 2_170  # looking up is learned by then; what is still weak gets more of the documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +60,20 @@ def short_shares(passages: Sequence[str], step: int) -> list[Share]:
     def between(first: float, full: float) -> float:
         return first + (full - first) * ramp
 
+    late = step >= _LATE
+
     return [
         Share(pair_recall("pairs", 2, round(between(4, 24)), 12), between(0.26, 0.16)),
         Share(passage_recall("passage_short", _between(10, 160), passages, 8), between(0.05, 0.08)),
         Share(copy("copy", round(between(6, 24))), between(0.24, 0.10), chained=4),
         Share(REVERSE, 0.06, chained=6),
-        Share(UPPER, 0.05, chained=6),
-        Share(ARITHMETIC, between(0.10, 0.14), chained=14),
-        Share(ARITHMETIC_THINKING, between(0.02, 0.05)),
+        Share(UPPER, 0.08 if late else 0.05, chained=6),
+        Share(ARITHMETIC, 0.18 if late else between(0.10, 0.14), chained=14),
+        Share(ARITHMETIC_THINKING, 0.10 if late else between(0.02, 0.05)),
         Share(JSON_OBJECT, between(0.07, 0.10), chained=4),
-        Share(TOOL_CALL, between(0.03, 0.09)),
+        Share(TOOL_CALL, 0.15 if late else between(0.03, 0.09)),
         Share(TOOL_RESULT, between(0.02, 0.06)),
+        Share(TOOL_NONE, 0.05 if late else 0.0),
         Share(DIALOGUE, between(0.05, 0.06), chained=5),
         Share(PERSONAL, between(0.03, 0.04)),
         Share(READING, 0.05, chained=2),
@@ -99,6 +104,7 @@ def measured(passages: Sequence[str]) -> list[Task]:
         JSON_OBJECT,
         TOOL_CALL,
         TOOL_RESULT,
+        TOOL_NONE,
         DIALOGUE,
         PERSONAL,
         READING,

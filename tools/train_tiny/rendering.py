@@ -25,7 +25,7 @@ SPECIAL_TOKENS = (
     "<tools>",
     "</tools>",
 )
-END_OF_TEXT, IM_START, IM_END = SPECIAL_TOKENS[:3]
+END_OF_TEXT, IM_START, IM_END = CONTROL_TOKENS = SPECIAL_TOKENS[:3]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from tokenizers import (
 )
 
 from .mixture import tokenizer_tasks
-from .rendering import SPECIAL_TOKENS, pieces
+from .rendering import CONTROL_TOKENS, SPECIAL_TOKENS, pieces
 from .tasks import Split, draw
 from .tasks.words import ADJECTIVES, CITIES, COLOURS, DAYS, JOBS, MONTHS, NAMES, NOUNS
 
@@ -49,6 +50,19 @@ def _texts(passages: Sequence[str], seed: int) -> Iterator[str]:
 
 def train_tokenizer(passages: Sequence[str], vocab_size: int, seed: int) -> Tokenizer:
     """The special tokens come first: `<|endoftext|>` is 0."""
+    return with_shown_tags(_train(passages, vocab_size, seed))
+
+
+def with_shown_tags(tokenizer: Tokenizer) -> Tokenizer:
+    """As in Qwen's tokenizers `<think>`, `<tool_call>` and the like are text of the answer; only
+    what begins and ends a message is special. (The trainer makes all of them special.)"""
+    content = json.loads(tokenizer.to_str())
+    for token in content["added_tokens"]:
+        token["special"] = token["content"] in CONTROL_TOKENS
+    return Tokenizer.from_str(json.dumps(content))
+
+
+def _train(passages: Sequence[str], vocab_size: int, seed: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

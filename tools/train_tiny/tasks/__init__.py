@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .arithmetic import ADDITION, ADDITION_THINKING, ARITHMETIC, ARITHMETIC_THINKING
-from .calls import TOOL_CALL, TOOL_RESULT
+from .calls import TOOL_CALL, TOOL_NONE, TOOL_RESULT
 from .dialogue import DIALOGUE, PERSONAL
 from .example import Example, Message, Split, Task, assistant, draw
 from .objects import JSON_OBJECT
@@ -23,6 +23,7 @@ __all__ = [
     "READING",
     "REVERSE",
     "TOOL_CALL",
+    "TOOL_NONE",
     "TOOL_RESULT",
     "UPPER",
     "Example",

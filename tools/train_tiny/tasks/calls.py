@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from .dialogue import DIALOGUE
 from .example import Example, Message, Task, assistant, user
 from .values import value
 from .words import ADJECTIVES, CITIES, NAMES, NOUNS
@@ -230,5 +231,18 @@ def _check_call(example: Example, text: str) -> bool:
     return call is not None and bool(call == _parse(example.answer))
 
 
+def _generate_none(rng: Random) -> Example:
+    """Tools are there, and none of them is asked for."""
+    tools = _toolbox(rng)
+    plain = DIALOGUE.generate(rng)
+    messages = [*_past_turns(rng, tools, 1), *plain.messages]
+    return replace(plain, messages=messages, tools=[t.schema() for t in tools])
+
+
+def _check_none(example: Example, text: str) -> bool:
+    return "<tool_call>" not in text
+
+
 TOOL_CALL = Task("tool_call", _generate_call, _check_call)
 TOOL_RESULT = Task("tool_result", _generate_result)
+TOOL_NONE = Task("tool_not_needed", _generate_none, _check_none)

@@ -59,7 +59,7 @@ INTENTS: dict[str, tuple[str, ...]] = {
         "what layers do you have?", "tell me about your layers", "describe your architecture",
         "what is inside you?", "how do you work?", "what are you made of?",
     ),
-    "I have about five million parameters.": (
+    "I have about three million parameters.": (
         "how big are you?", "how many parameters do you have?", "what is your size?",
         "are you a large model?", "how large are you?", "how small are you?", "are you small?",
         "how many weights do you have?", "tell me your size",
