@@ -25,6 +25,8 @@ uint32_t read_memory(Address data, int64_t bytes);
 class Linear {
  public:
   Linear(std::shared_ptr<Packed> weight, Address bias);
+  int64_t num_in() const { return weight_->k(); }
+  int64_t num_out() const { return weight_->n(); }
   void run(Address x, int64_t x_stride, int64_t rows, Address out, int64_t out_stride) const;
 
  private:
@@ -45,6 +47,7 @@ class Embedding {
 class Norm {
  public:
   Norm(Address scale, int64_t width, float eps);
+  int64_t width() const { return static_cast<int64_t>(scale_.size()); }
   void run(Address x, int64_t x_token, int64_t x_head, int64_t tokens, int64_t heads,
            Address out) const;
   void run_add(Address hidden, int64_t hidden_token, Address residual, int64_t residual_token,
@@ -70,11 +73,18 @@ class SiluAndMul {
   int64_t width_;
 };
 
+// What follows the mixer in a layer.
+class FeedForward {
+ public:
+  virtual ~FeedForward() = default;
+  virtual void run(Address x, int64_t x_stride, int64_t rows, Address out) const = 0;
+};
+
 // down(silu(gate(x)) * up(x)); gate_up holds both, gate first.
-class MLP {
+class MLP : public FeedForward {
  public:
   MLP(std::shared_ptr<Packed> gate_up, std::shared_ptr<Packed> down);
-  void run(Address x, int64_t x_stride, int64_t rows, Address out) const;
+  void run(Address x, int64_t x_stride, int64_t rows, Address out) const override;
 
  private:
   const Kernels* kernels_;
@@ -119,6 +129,7 @@ class Gates {
 class Delta {
  public:
   Delta(int64_t num_k_heads, int64_t num_v_heads, int64_t k_dim, int64_t v_dim, float scale);
+  const DeltaCall& shape() const { return call_; }
   void run(Address q, int64_t q_token, int64_t q_head, Address k, int64_t k_token, int64_t k_head,
            Address v, int64_t v_token, int64_t v_head, Address g, Address beta, Address cu_seqlens,
            Address load_slots, Address store_slots, int64_t num_seqs, Address pool,
@@ -133,6 +144,7 @@ class Attention {
  public:
   Attention(int64_t num_heads, int64_t num_kv_heads, int64_t head_dim, int64_t block_size,
             float scale);
+  const AttentionCall& shape() const { return call_; }
   // Writes k and v [tokens, num_kv_heads, head_dim] where slot_mapping says.
   void write(Address k, int64_t k_token, int64_t k_head, Address v, int64_t v_token, int64_t v_head,
              Address slot_mapping, int64_t tokens, Address k_cache, Address v_cache,
@@ -149,13 +161,13 @@ class Attention {
   AttentionCall call_;
 };
 
-class MoE {
+class MoE : public FeedForward {
  public:
   MoE(std::shared_ptr<Packed> router, std::vector<std::shared_ptr<Packed>> gate_up,
       std::vector<std::shared_ptr<Packed>> down, int64_t top_k, bool normalise);
   void add_shared(std::shared_ptr<Packed> gate_up, std::shared_ptr<Packed> down,
                   std::shared_ptr<Packed> gate);
-  void run(Address x, int64_t x_stride, int64_t rows, Address out) const;
+  void run(Address x, int64_t x_stride, int64_t rows, Address out) const override;
 
  private:
   const Kernels* kernels_;

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "kernels.h"
+#include "layer.h"
 #include "threads.h"
 
 namespace nb = nanobind;
@@ -56,7 +57,8 @@ NB_MODULE(_kernels, m) {
   nb::class_<SiluAndMul>(m, "SiluAndMul")
       .def(nb::init<int64_t>())
       .def("run", &SiluAndMul::run, Unlocked());
-  nb::class_<MLP>(m, "MLP")
+  nb::class_<FeedForward>(m, "FeedForward");
+  nb::class_<MLP, FeedForward>(m, "MLP")
       .def(nb::init<std::shared_ptr<Packed>, std::shared_ptr<Packed>>())
       .def("run", &MLP::run, Unlocked());
   nb::class_<Rotary>(m, "Rotary")
@@ -75,11 +77,32 @@ NB_MODULE(_kernels, m) {
       .def(nb::init<int64_t, int64_t, int64_t, int64_t, float>())
       .def("write", &Attention::write, Unlocked())
       .def("run", &Attention::run, Unlocked());
-  nb::class_<MoE>(m, "MoE")
+  nb::class_<MoE, FeedForward>(m, "MoE")
       .def(nb::init<std::shared_ptr<Packed>, std::vector<std::shared_ptr<Packed>>,
                     std::vector<std::shared_ptr<Packed>>, int64_t, bool>())
       .def("add_shared", &MoE::add_shared)
       .def("run", &MoE::run, Unlocked());
+  nb::class_<Pass>(m, "Pass")
+      .def("__init__", [](Pass* self, int64_t tokens, int64_t num_seqs, Address cu_seqlens,
+                          Address seq_lens, Address positions, Address rope_positions,
+                          Address block_table, int64_t table_stride, Address slot_mapping,
+                          Address load_slots, Address store_slots) {
+        new (self) Pass{tokens,      num_seqs,     cu_seqlens,   seq_lens,   positions, rope_positions,
+                        block_table, table_stride, slot_mapping, load_slots, store_slots};
+      });
+  nb::class_<Mixer>(m, "Mixer");
+  nb::class_<GatedDeltaNetMixer, Mixer>(m, "GatedDeltaNetMixer")
+      .def(nb::init<std::shared_ptr<Linear>, std::shared_ptr<Gates>, std::shared_ptr<Conv>,
+                    std::shared_ptr<Delta>, std::shared_ptr<Norm>, std::shared_ptr<Linear>>());
+  nb::class_<AttentionMixer, Mixer>(m, "AttentionMixer")
+      .def(nb::init<std::shared_ptr<Linear>, std::shared_ptr<Norm>, std::shared_ptr<Norm>,
+                    std::shared_ptr<Rotary>, std::shared_ptr<Attention>, std::shared_ptr<Linear>,
+                    bool>(),
+           nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
+  nb::class_<Layer>(m, "Layer")
+      .def(nb::init<std::shared_ptr<Norm>, std::shared_ptr<Mixer>, std::shared_ptr<Norm>,
+                    std::shared_ptr<FeedForward>>())
+      .def("run", &Layer::run, Unlocked());
   nb::class_<Sampler>(m, "Sampler")
       .def(nb::init<int64_t>())
       .def("run", &Sampler::run, Unlocked())

@@ -78,7 +78,7 @@ class BatchShape:
     num_stores: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class ForwardBatch:
     """A ragged batch. Decode, prefill, chunked prefill and verify differ only in `cu_seqlens`."""
 

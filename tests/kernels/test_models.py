@@ -20,6 +20,7 @@ from programs import EXAMPLES, random_program, run_program
 from thalweg.batch import ForwardBatch, SequenceInput
 from thalweg.ids import NULL
 from thalweg.layers.build import BuildContext
+from thalweg.layers.layer import TransformerLayer
 from thalweg.memory.spec import DType
 from thalweg.memory.storage import CacheStorage
 from thalweg.ops import extension
@@ -127,6 +128,25 @@ def test_threads_and_levels_change_nothing(name: str) -> None:
             outputs = run_everything(model)
             expected = expected or outputs
             assert all(same_bits(a, b) for a, b in zip(outputs, expected, strict=True))
+
+
+@each_model
+def test_a_layer_at_once_is_its_parts_one_after_the_other(name: str) -> None:
+    build = BuildContext(
+        KernelSelector("cpu"),
+        torch.float32,
+        "cpu",
+        norm=MODELS[name].norm,
+        block_size=16,
+        max_model_len=512,
+    )
+    model = build_tiny(MODELS[name], random_weights(MODELS[name]), build)
+    at_once = run_everything(model)
+    for layer in model.decoder.layers:
+        assert isinstance(layer, TransformerLayer) and layer.fused is not None
+        layer.fused = None
+    by_parts = run_everything(model)
+    assert all(same_bits(a, b) for a, b in zip(at_once, by_parts, strict=True))
 
 
 def rounded_weights(name: str, kind: str) -> dict[str, Tensor]:

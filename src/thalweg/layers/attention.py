@@ -10,6 +10,7 @@ from thalweg.layers.linear import Linear
 from thalweg.layers.norm import RMSNorm
 from thalweg.ops import paged_attention, rotary
 from thalweg.ops.paged_attention import AttentionInputs
+from thalweg.ops.transformer_layer import AttentionParts
 
 if TYPE_CHECKING:
     from thalweg.batch import ForwardBatch
@@ -26,8 +27,8 @@ class Attention(nn.Module):
         self.qkv_proj = Linear(["q_proj", "k_proj", "v_proj"], weights, build, bias=config.qkv_bias)
         self.o_proj = Linear(["o_proj"], weights, build)
         norms = config.qk_norm
-        self.q_norm = RMSNorm(weights.scope("q_norm"), build) if norms else nn.Identity()
-        self.k_norm = RMSNorm(weights.scope("k_norm"), build) if norms else nn.Identity()
+        self.q_norm = RMSNorm(weights.scope("q_norm"), build) if norms else None
+        self.k_norm = RMSNorm(weights.scope("k_norm"), build) if norms else None
         self.rotary = build.kernels.bind(
             rotary.OP,
             rotary.RotaryProblem(config.rope, build.max_model_len, build.dtype, build.device),
@@ -43,6 +44,18 @@ class Attention(nn.Module):
             ),
         )
         self.cache_spec = build.cache_spec(config)
+
+    @property
+    def parts(self) -> AttentionParts:
+        return AttentionParts(
+            self.qkv_proj.product,
+            None if self.q_norm is None else self.q_norm.norm,
+            None if self.k_norm is None else self.k_norm.norm,
+            self.rotary,
+            self.attention,
+            self.o_proj.product,
+            self.config.output_gate,
+        )
 
     def forward(self, hidden: Tensor, batch: ForwardBatch, cache: LayerCache) -> Tensor:
         """hidden: [T, hidden_size] -> [T, hidden_size]"""
@@ -62,6 +75,8 @@ class Attention(nn.Module):
             q, gate = q.view(-1, c.num_heads, 2, c.head_dim).unbind(2)
         else:
             q = q.view(-1, c.num_heads, c.head_dim)
-        q = self.rotary(self.q_norm(q), batch.rope_positions)
-        k = self.rotary(self.k_norm(k), batch.rope_positions)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        q = self.rotary(q, batch.rope_positions)
+        k = self.rotary(k, batch.rope_positions)
         return AttentionInputs(q, k, v, gate)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from thalweg.layers.linear import Linear
 from thalweg.ops import causal_conv1d, gated_delta_rule, rms_norm
+from thalweg.ops.transformer_layer import GatedDeltaNetParts
 
 if TYPE_CHECKING:
     from thalweg.batch import ForwardBatch
@@ -70,6 +71,17 @@ class GatedDeltaNet(nn.Module):
             ),
         )
         self.cache_spec = build.cache_spec(config)
+
+    @property
+    def parts(self) -> GatedDeltaNetParts:
+        return GatedDeltaNetParts(
+            self.in_proj.product,
+            self.gates,
+            self.conv,
+            self.delta_rule,
+            self.norm,
+            self.out_proj.product,
+        )
 
     def forward(self, hidden: Tensor, batch: ForwardBatch, cache: LayerCache) -> Tensor:
         """hidden: [T, hidden_size] -> [T, hidden_size]"""

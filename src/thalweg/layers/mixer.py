@@ -10,12 +10,17 @@ if TYPE_CHECKING:
     from thalweg.batch import ForwardBatch
     from thalweg.memory.spec import CacheSpec
     from thalweg.memory.storage import LayerCache
+    from thalweg.ops.transformer_layer import AttentionParts, GatedDeltaNetParts
 
 
 class TokenMixer(Protocol):
     """Reads and writes only the memory its `cache_spec` declares, through the batch's indexes."""
 
     cache_spec: CacheSpec
+
+    @property
+    def parts(self) -> GatedDeltaNetParts | AttentionParts:
+        """Its bound ops, for a kernel that does a whole layer."""
 
     def __call__(self, hidden: Tensor, batch: ForwardBatch, cache: LayerCache) -> Tensor:
         """hidden: [T, hidden_size], normed -> [T, hidden_size], to be added to the residual"""

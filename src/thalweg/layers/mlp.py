@@ -23,10 +23,10 @@ class MLP(nn.Module):
         super().__init__()
         gate_up = [weights.stored(f"{name}.weight") for name in ("gate_proj", "up_proj")]
         down = [weights.stored("down_proj.weight")]
-        self.mlp = build.kernels.bind(
+        self.product = build.kernels.bind(
             mlp.OP, mlp.MLPProblem(matrix(gate_up, build), matrix(down, build))
         )
 
     def forward(self, x: Tensor, batch: ForwardBatch) -> Tensor:
         """x: [T, hidden_size] -> [T, hidden_size]"""
-        return self.mlp(x)
+        return self.product(x)

@@ -22,7 +22,7 @@ class MoE(nn.Module):
     def __init__(self, config: MoEConfig, weights: Weights, build: BuildContext) -> None:
         super().__init__()
         shared = _shared_expert(weights, build) if config.shared_intermediate_size else None
-        self.experts = build.kernels.bind(
+        self.product = build.kernels.bind(
             moe.OP,
             moe.MoEProblem(
                 router=matrix([weights.stored("gate.weight")], build),
@@ -36,7 +36,7 @@ class MoE(nn.Module):
 
     def forward(self, x: Tensor, batch: ForwardBatch) -> Tensor:
         """x: [T, hidden_size] -> [T, hidden_size]"""
-        return self.experts(x)
+        return self.product(x)
 
 
 def _shared_expert(weights: Weights, build: BuildContext) -> moe.SharedExpert:

@@ -6,7 +6,8 @@ import importlib
 import importlib.util
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from thalweg.batch import ForwardBatch
     from thalweg.ops.weight import Stored, Weight
+
+C = TypeVar("C")
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 SOURCES = (*FLOATS, "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
@@ -76,6 +80,8 @@ def _quota() -> int:
 
 _MODULE, _REASON = _load()
 _PACKED = WeakIdKeyDictionary()
+_OBJECTS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_PASSES: WeakKeyDictionary[ForwardBatch, Any] = WeakKeyDictionary()
 
 
 def kernels() -> Any:
@@ -126,6 +132,49 @@ def _address(part: Stored) -> tuple[int, int, int, int]:
     return part.data_ptr(), SOURCES.index(part.dtype), part.shape[0], 0
 
 
+def made_of(call: C, computing: Any) -> C:
+    """`call`, which an object of the extension computes: `object_of` will know which."""
+    _OBJECTS[call] = computing
+    return call
+
+
+def object_of(call: object) -> Any | None:
+    """What computes a bound op, to be made a part of something larger; None: another kernel."""
+    return _OBJECTS.get(call)
+
+
+def pass_of(batch: ForwardBatch) -> Any:
+    """The tensors of a batch as the extension reads them, handed over once for all its layers."""
+    if (known := _PASSES.get(batch)) is not None:
+        return known
+    shape, paged, state = batch.shape, batch.paged, batch.state
+    tensors = (
+        batch.cu_seqlens,
+        batch.seq_lens,
+        batch.positions,
+        batch.rope_positions,
+        paged.block_table,
+        state.load_slots,
+        state.store_slots,
+    )
+    assert all(t.dtype == torch.int32 and t.stride(-1) == 1 for t in tensors if t.numel())
+    assert paged.slot_mapping.dtype == torch.int64 and paged.slot_mapping.is_contiguous()
+    _PASSES[batch] = made = kernels().Pass(
+        shape.num_tokens,
+        shape.num_seqs,
+        batch.cu_seqlens.data_ptr(),
+        batch.seq_lens.data_ptr(),
+        batch.positions.data_ptr(),
+        batch.rope_positions.data_ptr(),
+        paged.block_table.data_ptr(),
+        paged.block_table.stride(0),
+        paged.slot_mapping.data_ptr(),
+        state.load_slots.data_ptr(),
+        state.store_slots.data_ptr(),
+    )
+    return made
+
+
 def unit_stride(x: Tensor) -> Tensor:
     """x itself, or a copy if its last axis is not contiguous."""
     assert x.dtype == torch.float32
@@ -142,4 +191,4 @@ def over_rows(kernel: Any, num_in: int, num_out: int) -> Callable[[Tensor], Tens
         kernel.run(x.data_ptr(), x.stride(0), x.shape[0], out.data_ptr())
         return out
 
-    return call
+    return made_of(call, kernel)

@@ -107,5 +107,14 @@ class KernelSelector:
             rejected.append(f"{kernel.name}: {reason}")
         raise ConfigError(f"no kernel for {op.name} ({problem.facts()}): {'; '.join(rejected)}")
 
+    def fuse(self, op: Op[P, C], problem: P) -> C | None:
+        """The same for an op whose problem is made of bound ones; None where no kernel does all
+        of it at once."""
+        for kernel in op.kernels:
+            if kernel.name in self._allowed and kernel.reject(problem) is None:
+                self._choices.append(Choice(op.name, problem.facts(), kernel.name))
+                return kernel.bind(problem)
+        return None
+
     def plan(self) -> ExecutionPlan:
         return ExecutionPlan(tuple(self._choices))

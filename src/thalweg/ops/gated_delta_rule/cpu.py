@@ -42,7 +42,7 @@ def bind_gates(problem: DeltaGatesProblem) -> DeltaGates:
         )
         return g, beta
 
-    return delta_gates
+    return extension.made_of(delta_gates, kernel)
 
 
 def reject(problem: GatedDeltaRuleProblem) -> str | None:
@@ -94,4 +94,4 @@ def bind(problem: GatedDeltaRuleProblem) -> GatedDeltaRule:
         )
         return out
 
-    return gated_delta_rule
+    return extension.made_of(gated_delta_rule, kernel)

@@ -30,4 +30,4 @@ def bind(problem: LinearProblem) -> Linear:
         product.run(x.data_ptr(), x.stride(0), x.shape[0], out.data_ptr(), num_out)
         return out
 
-    return linear
+    return extension.made_of(linear, product)

@@ -73,4 +73,4 @@ def bind(problem: PagedAttentionProblem) -> PagedAttention:
         )
         return out
 
-    return paged_attention
+    return extension.made_of(paged_attention, kernel)

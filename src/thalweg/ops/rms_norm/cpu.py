@@ -25,7 +25,7 @@ def bind(problem: RMSNormProblem) -> RMSNorm:
         norm.run(x.data_ptr(), x.stride(0), x.stride(1), x.shape[0], x.shape[1], out.data_ptr())
         return out
 
-    return rms_norm
+    return extension.made_of(rms_norm, norm)
 
 
 def bind_add(problem: RMSNormProblem) -> AddRMSNorm:
@@ -45,7 +45,7 @@ def bind_add(problem: RMSNormProblem) -> AddRMSNorm:
         )
         return out, total
 
-    return add_rms_norm
+    return extension.made_of(add_rms_norm, norm)
 
 
 def bind_gated(problem: RMSNormProblem) -> GatedRMSNorm:
@@ -67,7 +67,7 @@ def bind_gated(problem: RMSNormProblem) -> GatedRMSNorm:
         )
         return out
 
-    return gated_rms_norm
+    return extension.made_of(gated_rms_norm, norm)
 
 
 def _kernel(problem: RMSNormProblem) -> Any:

@@ -43,4 +43,4 @@ def bind(problem: RotaryProblem) -> Rotary:
         )
         return out
 
-    return rotary
+    return extension.made_of(rotary, kernel)

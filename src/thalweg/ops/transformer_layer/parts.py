@@ -1,0 +1,36 @@
+"""What the two kinds of mixers are made of: their ops, bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from thalweg.ops.causal_conv1d import CausalConv1d
+    from thalweg.ops.gated_delta_rule import DeltaGates, GatedDeltaRule
+    from thalweg.ops.linear import Linear
+    from thalweg.ops.paged_attention import PagedAttention
+    from thalweg.ops.rms_norm import GatedRMSNorm, RMSNorm
+    from thalweg.ops.rotary import Rotary
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GatedDeltaNetParts:
+    in_proj: Linear  # q | k | v | z | b | a
+    gates: DeltaGates
+    conv: CausalConv1d
+    delta_rule: GatedDeltaRule
+    norm: GatedRMSNorm
+    out_proj: Linear
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttentionParts:
+    qkv_proj: Linear
+    q_norm: RMSNorm | None
+    k_norm: RMSNorm | None
+    rotary: Rotary
+    attention: PagedAttention
+    o_proj: Linear
+    output_gate: bool
+    """Each head of q is followed by its gate."""
