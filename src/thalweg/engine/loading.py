@@ -32,9 +32,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from thalweg.config import EngineConfig, ModelConfig
+    from thalweg.memory.spec import CacheSpec
+    from thalweg.models.build import BuiltModel
     from thalweg.models.load_report import LoadReport
     from thalweg.models.loader import Checkpoint, Progress
     from thalweg.models.quantisation import Rounding
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedModel:
+    """What any number of engines can share."""
+
+    built: BuiltModel
+    specs: tuple[CacheSpec, ...]
+    tokenizer: Tokenizer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +53,7 @@ class LoadedEngine:
     """An engine and what it was made of."""
 
     engine: Engine
+    shared: LoadedModel
     limits: AdmissionLimits
     tokenizer: Tokenizer
     template: ChatTemplate | None
@@ -78,38 +90,11 @@ def load_engine(
     memory = plan_memory(needs, config, available=available_nbytes())
     plan = memory.caches
     built = build_model(checkpoint, config, max_model_len=plan.max_model_len, progress=progress)
-    storage = CacheStorage(
-        needs.specs,
-        plan.num_blocks,
-        plan.num_slots,
-        block_size=config.block_size,
-        device=config.device,
-    )
-    caches = CacheManager(plan.num_blocks, config.block_size, plan.num_slots)
-    tier = HostTier(caches, plan.num_host_blocks, plan.num_host_slots)
-    host = None
-    if plan.has_host_tier:
-        host = HostStorage(storage, needs.specs, plan.num_host_blocks, plan.num_host_slots)
-    limits = SchedulerLimits(plan.max_num_seqs, config.max_num_batched_tokens)
-    reuse = ReusePolicy(config.prefix_cache, config.snapshot_interval)
-    trace = Trace(config.trace_file)
-    trace.begin(caches, tier, limits, reuse, config=config)
-    num_drafts = 0 if config.speculate == "off" else config.num_drafts
-    parts = EngineParts(
-        caches=caches,
-        scheduler=Scheduler(
-            caches, limits, reuse, policy=make_policy(config), tier=tier, trace=trace
-        ),
-        batch_builder=BatchBuilder(config.block_size, config.device),
-        runner=Runner(built.model, storage, host),
-        sampler=Sampler(built.kernels, facts.vocab_size, DTYPES[config.dtype]),
-        speculation=Speculation(LookupDrafter(), num_drafts=num_drafts),
-        tokenizer=tokenizer,
-        max_num_waiting=config.max_num_waiting,
-    )
+    shared = LoadedModel(built, needs.specs, tokenizer)
     eos_ids = frozenset(facts.eos_token_ids) | frozenset(tokenizer.eos_ids)
     return LoadedEngine(
-        engine=Engine(parts),
+        engine=Engine(make_parts(shared, config, plan)),
+        shared=shared,
         limits=AdmissionLimits(facts.vocab_size, plan.max_model_len, eos_ids),
         tokenizer=tokenizer,
         template=template,
@@ -119,6 +104,41 @@ def load_engine(
         execution=built.kernels.plan(),
         rounding=built.rounding,
         num_threads=built.num_threads,
+    )
+
+
+def make_parts(model: LoadedModel, config: EngineConfig, plan: CachePlan) -> EngineParts:
+    """The parts of an engine with caches of its own."""
+    storage = CacheStorage(
+        model.specs,
+        plan.num_blocks,
+        plan.num_slots,
+        block_size=config.block_size,
+        device=config.device,
+    )
+    caches = CacheManager(plan.num_blocks, config.block_size, plan.num_slots)
+    tier = HostTier(caches, plan.num_host_blocks, plan.num_host_slots)
+    host = None
+    if plan.has_host_tier:
+        host = HostStorage(storage, model.specs, plan.num_host_blocks, plan.num_host_slots)
+    limits = SchedulerLimits(plan.max_num_seqs, config.max_num_batched_tokens)
+    reuse = ReusePolicy(config.prefix_cache, config.snapshot_interval)
+    trace = Trace(config.trace_file)
+    trace.begin(caches, tier, limits, reuse, config=config)
+    num_drafts = 0 if config.speculate == "off" else config.num_drafts
+    return EngineParts(
+        caches=caches,
+        scheduler=Scheduler(
+            caches, limits, reuse, policy=make_policy(config), tier=tier, trace=trace
+        ),
+        batch_builder=BatchBuilder(config.block_size, config.device),
+        runner=Runner(model.built.model, storage, host),
+        sampler=Sampler(
+            model.built.kernels, model.built.model.config.vocab_size, DTYPES[config.dtype]
+        ),
+        speculation=Speculation(LookupDrafter(), num_drafts=num_drafts),
+        tokenizer=model.tokenizer,
+        max_num_waiting=config.max_num_waiting,
     )
 
 
