@@ -335,3 +335,27 @@ def test_the_branch_table(small_tokenizer: Tokenizer) -> None:
     assert computed([*prompt[:300], *tokens(20, 2)]) <= 20 + 64
     assert computed([*prompt[:300], *tokens(20, 3)]) <= 20 + 16
     assert computed(prompt) <= 16
+
+
+def test_a_prefix_in_use_outlives_what_passes_by(small_tokenizer: Tokenizer) -> None:
+    """S26: eight users behind one prefix, again and again, and slots for them and little more."""
+    sizes = Sizes(num_blocks=200, num_slots=12, max_num_seqs=8)
+    chat = Chat(small_tokenizer, sizes, block_size=16, interval=64)
+    prefix = tokens(200)
+    chat.ask(prefix + tokens(20, 1))
+    for turn in range(4):
+        users = [prefix + tokens(20, 100 * turn + i) for i in range(2, 10)]
+        outputs = chat.ask_together(users)
+        assert all(output.num_cached_tokens >= 176 for output in outputs)
+
+
+def test_branches_in_little_memory_leave_the_original(small_tokenizer: Tokenizer) -> None:
+    """A prompt whose snapshot was used is worth more than another's at intervals."""
+    sizes = Sizes(num_blocks=200, num_slots=12, max_num_seqs=2)
+    chat = Chat(small_tokenizer, sizes, block_size=16, interval=64)
+    prompt = tokens(450)
+    one = SamplingParams(max_tokens=1, temperature=0)
+    for each in (prompt, prompt, [*prompt, *tokens(40, 1)], [*prompt[:300], *tokens(150, 2)]):
+        chat.ask(each, params=one)
+    assert chat.ask(prompt, params=one).num_cached_tokens == 448
+    assert chat.ask([*prompt[:300], *tokens(150, 3)], params=one).num_cached_tokens == 288

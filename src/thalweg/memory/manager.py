@@ -74,13 +74,19 @@ class CacheManager:
         self.blocks, self.slots = Pool(num_blocks), Pool(num_slots)
 
     def reserve(
-        self, seq: Sequence, num_new: int, *, num_drafts: int = 0, capture_at: Iterable[int] = ()
+        self,
+        seq: Sequence,
+        num_new: int,
+        *,
+        num_drafts: int = 0,
+        capture_at: Iterable[int] = (),
+        leave_slots: int = 0,
     ) -> Reservation:
         """Set aside blocks for `num_new` tokens, and a slot for each that may be the last one kept.
 
         The last `num_drafts` tokens may be rejected at commit. `capture_at` are indices into the
         new tokens whose end is a block boundary; commit hands out a snapshot for each one kept.
-        All or nothing: `OutOfCache` changes nothing.
+        `leave_slots` have to stay free. All or nothing: `OutOfCache` changes nothing.
         """
         assert not seq.reserved and 0 <= num_drafts < num_new
         captures = tuple(sorted(set(capture_at)))
@@ -91,7 +97,8 @@ class CacheManager:
         num_blocks = max(0, self._blocks_for(seq.num_computed + num_new) - len(seq.blocks))
         num_slots = num_drafts + len(early) + (not in_place)
         short = OutOfCache(
-            max(0, num_blocks - self.blocks.num_free), max(0, num_slots - self.slots.num_free)
+            max(0, num_blocks - self.blocks.num_free),
+            max(0, num_slots + leave_slots - self.slots.num_free),
         )
         if short.blocks or short.slots:
             raise short

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
 
     from thalweg.memory import manager
     from thalweg.memory.block_keys import BlockKeys
+
+
+class Worth(IntEnum):
+    """How long a snapshot is kept beside others: a unit is the time in which all of them are
+    replaced once (the ageing of GreedyDual: P. Cao and S. Irani, USITS 1997)."""
+
+    SPARE = 0
+    """Somebody might branch off there."""
+    PLACED = 1
+    """A next prompt is expected to go on from there."""
+    PROVEN = 4
+    """One did."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +52,7 @@ class Node:
     last_used: int = 0
     num_resumed: int = 0
     """How often a sequence started from this snapshot."""
+    worth: Worth = Worth.SPARE
     has_lost_snapshot: bool = False
     """It had one that was given up for memory."""
 
@@ -55,7 +69,8 @@ class Match:
 class PrefixCache:
     """Shares the blocks and slots of a `CacheManager` among sequences that begin alike.
 
-    All that only the cache holds is evictable, the least recently used first.
+    All that only the cache holds is evictable: blocks by last use; snapshots by what they are
+    worth, which fades, and then by last use.
     """
 
     def __init__(self, caches: manager.CacheManager) -> None:
@@ -67,6 +82,8 @@ class PrefixCache:
         self._siblings = Siblings()
         self._ghosts: OrderedDict[bytes, None] = OrderedDict()
         """Keys of blocks that were given up lately."""
+        self._age = 0
+        """The rank of the last snapshot that was given up."""
         self.num_snapshots = 0
 
     @property
@@ -105,8 +122,10 @@ class PrefixCache:
         for node in match.nodes:
             node.last_used = now
         if known:
-            match.nodes[known - 1].num_resumed += 1
-            self._snapshots.push(match.nodes[known - 1], now)
+            node = match.nodes[known - 1]
+            node.num_resumed += 1
+            node.worth = Worth.PROVEN
+            self._snapshots.push(node, self._age + node.worth)
         if match.nodes:
             self._leaves.push(match.nodes[-1], now)
         return seq
@@ -132,14 +151,18 @@ class PrefixCache:
         if start < stop and parent is not None:
             self._leaves.push(parent, now)
 
-    def publish_snapshot(self, snapshot: Snapshot, keys: Sequence[bytes]) -> None:
+    def publish_snapshot(
+        self, snapshot: Snapshot, keys: Sequence[bytes], worth: Worth = Worth.PLACED
+    ) -> None:
         """Take over a snapshot whose blocks were published; drop it if there is one already."""
         node = self._nodes[keys[snapshot.num_computed // self._caches.block_size - 1]]
         if node.slot == NULL and snapshot.slot != NULL:
             node.slot = self._caches.slots.share(snapshot.slot)
             node.has_lost_snapshot = False
+            node.worth = worth
             self.num_snapshots += 1
-        self._snapshots.push(node, next(self._clock))
+        node.worth = max(node.worth, worth)
+        self._snapshots.push(node, self._age + node.worth)
         self._caches.drop(snapshot)
 
     def withdraw_snapshot(self, key: bytes) -> None:
@@ -148,20 +171,23 @@ class PrefixCache:
         if node is not None and not node.num_resumed:
             self._drop_snapshot(node)
 
-    def evict(self, num_blocks: int, num_slots: int) -> bool:
+    def evict(self, num_blocks: int, num_slots: int, worth: Worth | None = None) -> bool:
         """Give up enough to free so many ids, or all there is; False if there was nothing.
 
-        Snapshots go before blocks; a block takes its snapshot along. Where no slot can be freed, a
+        Snapshots go before blocks; a block takes its snapshot along. `worth`: what the slots are
+        for is worth no more, so no snapshot that is goes for it. Where no slot can be freed, a
         snapshot that a sequence shares is given up, so that the sequence may write in place.
         """
         blocks, slots = self._caches.blocks, self._caches.slots
         want_blocks, want_slots = blocks.num_free + num_blocks, slots.num_free + num_slots
         before = self.num_blocks + self.num_snapshots
+        limit = None if worth is None else self._age + worth
         self._snapshots.drain(
             until=lambda: slots.num_free >= want_slots,
             usable=lambda node: node.slot != NULL,
             free=lambda node: slots.exclusive(node.slot),
             take=self._lose_snapshot,
+            limit=limit,
         )
         num_shared = self.num_snapshots
         self._snapshots.drain(
@@ -169,12 +195,13 @@ class PrefixCache:
             usable=lambda node: node.slot != NULL,
             free=lambda node: True,
             take=self._lose_snapshot,
+            limit=limit,
         )
         self._leaves.drain(
             until=lambda: blocks.num_free >= want_blocks,
             usable=lambda node: self._nodes.get(node.key) is node and not node.num_children,
             free=lambda node: blocks.exclusive(node.block),
-            take=self._remove,
+            take=lambda node, _: self._remove(node),
         )
         return self.num_blocks + self.num_snapshots < before
 
@@ -187,7 +214,8 @@ class PrefixCache:
         self._leaves, self._snapshots = _LeastRecent(), _LeastRecent()
         self._siblings = Siblings()
 
-    def _lose_snapshot(self, node: Node) -> None:
+    def _lose_snapshot(self, node: Node, rank: int) -> None:
+        self._age = max(self._age, rank)
         self._drop_snapshot(node)
         node.has_lost_snapshot = True
 
@@ -212,18 +240,22 @@ class PrefixCache:
 
 
 class _LeastRecent:
-    """Nodes by last use: a heap in which only a node's latest entry counts."""
+    """Nodes by rank, and of the same rank by when they got it: a heap in which only a node's
+    latest entry counts."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Node]] = []
-        self._latest: dict[Node, int] = {}
+        self._latest: dict[Node, tuple[int, int]] = {}
         self._ties = count()
 
-    def push(self, node: Node, used: int) -> None:
-        self._latest[node] = used
-        heapq.heappush(self._heap, (used, next(self._ties), node))
+    def push(self, node: Node, rank: int) -> None:
+        self._push(node, rank, next(self._ties))
+
+    def _push(self, node: Node, rank: int, tie: int) -> None:
+        self._latest[node] = rank, tie
+        heapq.heappush(self._heap, (rank, tie, node))
         if len(self._heap) > 64 + 2 * len(self._latest):  # mostly stale
-            self._heap = [(used, next(self._ties), node) for node, used in self._latest.items()]
+            self._heap = [(rank, tie, node) for node, (rank, tie) in self._latest.items()]
             heapq.heapify(self._heap)
 
     def drain(
@@ -232,21 +264,22 @@ class _LeastRecent:
         until: Callable[[], bool],
         usable: Callable[[Node], bool],
         free: Callable[[Node], bool],
-        take: Callable[[Node], None],
+        take: Callable[[Node, int], None],
+        limit: int | None = None,
     ) -> None:
-        """Take the oldest nodes until it is enough. Those that are not `usable` are forgotten;
-        those that others hold (not `free`) stay for another time."""
-        held: list[tuple[Node, int]] = []
-        while self._heap and not until():
-            used, _, node = heapq.heappop(self._heap)
-            if self._latest.get(node) != used:
+        """Take the lowest nodes, up to rank `limit`, until it is enough. Those that are not
+        `usable` are forgotten; those that others hold (not `free`) stay for another time."""
+        held: list[tuple[int, int, Node]] = []
+        while self._heap and not until() and (limit is None or self._heap[0][0] <= limit):
+            rank, tie, node = heapq.heappop(self._heap)
+            if self._latest.get(node) != (rank, tie):
                 continue
             del self._latest[node]
             if not usable(node):
                 continue
             if free(node):
-                take(node)
+                take(node, rank)
             else:
-                held.append((node, used))
-        for node, used in held:
-            self.push(node, used)
+                held.append((rank, tie, node))
+        for rank, tie, node in held:
+            self._push(node, rank, tie)

@@ -37,6 +37,11 @@ class Places:
     def is_full(self) -> bool:
         return len(self.running) >= self._max_num_seqs
 
+    @property
+    def num_coming(self) -> int:
+        """How many of those that wait there is a place for."""
+        return min(len(self.waiting), self._max_num_seqs - len(self.running))
+
     def wait(self, sample: Sample) -> None:
         insort(self.waiting, sample, key=RANK)
 

@@ -12,6 +12,7 @@ from thalweg.memory.manager import Sequence
 if TYPE_CHECKING:
     from thalweg.config import SamplingParams
     from thalweg.memory.offload.host_tier import Parked
+    from thalweg.memory.prefix import Worth
     from thalweg.scheduler.constraint import TokenConstraint
 
 
@@ -59,8 +60,8 @@ class Sample:
     """Tokens that came from the prefix cache when it last started."""
     cache_miss: str | None = None
     """Why it were not more."""
-    snapshot_at: frozenset[int] = frozenset()
-    """Token counts, on block boundaries, after which a snapshot is worth a slot."""
+    snapshot_at: dict[int, Worth] = field(default_factory=dict)
+    """Token counts, on block boundaries, after which a snapshot is wanted, and how much."""
     rolls_from: int = 0
     """From this token count on, the last block boundary has a snapshot that moves along."""
     rolling: int = 0

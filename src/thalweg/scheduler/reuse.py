@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from thalweg.memory.prefix import PrefixCache
+from thalweg.memory.prefix import PrefixCache, Worth
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,13 +50,14 @@ class PrefixReuse:
         sample.seq = self._prefix.resume(match)
         sample.num_cached = sample.seq.num_computed
         sample.cache_miss = self._why_not_more(sample, match, last)
-        wanted = {
+        placed = {
             last * size,
             len(match.nodes) * size,
             *(hint // size * size for hint in sample.request.snapshot_hints),
-            *range(self._interval, last * size, self._interval),
         }
-        sample.snapshot_at = frozenset(wanted) if self._enabled else frozenset()
+        spare = range(self._interval, last * size, self._interval)
+        wanted = dict.fromkeys(spare, Worth.SPARE) | dict.fromkeys(placed, Worth.PLACED)
+        sample.snapshot_at = wanted if self._enabled else {}
         sample.rolls_from = len(sample.tokens)
 
     def known_blocks(self, sample: Sample, num_computed: int) -> tuple[int, ...]:
@@ -67,8 +68,8 @@ class PrefixReuse:
         keys = sample.keys.extend(sample.tokens, size)[: num_computed // size]
         return tuple(node.block for node in self._prefix.match(keys).nodes)
 
-    def capture_at(self, sample: Sample, num_new: int) -> list[int]:
-        """Which of a row's tokens are followed by a snapshot."""
+    def capture_at(self, sample: Sample, num_new: int, worth: Worth) -> list[int]:
+        """Which of a row's tokens are followed by a snapshot that is worth at least so much."""
         start, size = sample.seq.num_computed, self._caches.block_size
         if not self._enabled:
             return []
@@ -76,7 +77,7 @@ class PrefixReuse:
         return [
             position - start - 1
             for position in boundaries
-            if position in sample.snapshot_at or position >= sample.rolls_from
+            if self._worth(sample, position) >= worth
         ]
 
     def publish(self, sample: Sample, snapshots: Iterable[Snapshot]) -> None:
@@ -87,15 +88,23 @@ class PrefixReuse:
         keys = sample.keys.extend(sample.tokens, size)
         self._prefix.publish(sample.seq, sample.keys)
         for snapshot in snapshots:
-            self._prefix.publish_snapshot(snapshot, keys)
+            worth = Worth(self._worth(sample, snapshot.num_computed))
+            self._prefix.publish_snapshot(snapshot, keys, worth)
             if snapshot.num_computed >= sample.rolls_from:
                 if sample.rolling:
                     self._prefix.withdraw_snapshot(keys[sample.rolling // size - 1])
                 sample.rolling = snapshot.num_computed
 
-    def evict(self, short: OutOfCache) -> bool:
-        """Give up what a reservation lacked, or part of it; False if there is nothing left."""
-        return self._prefix.evict(short.blocks, short.slots)
+    def evict(self, short: OutOfCache, worth: Worth | None = None) -> bool:
+        """Give up what a reservation lacked, or part of it; False if there is nothing left that is
+        worth no more than `worth`."""
+        return self._prefix.evict(short.blocks, short.slots, worth)
+
+    def _worth(self, sample: Sample, position: int) -> int:
+        """Of a snapshot there; below `SPARE` where none is wanted."""
+        if position >= sample.rolls_from:
+            return Worth.PLACED
+        return sample.snapshot_at.get(position, -1)
 
     def _why_not_more(self, sample: Sample, match: Match, last: int) -> str | None:
         """Why less than all but the last block came from the cache; None if nothing more could."""

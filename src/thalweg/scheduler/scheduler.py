@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from thalweg.errors import OutOfCache
 from thalweg.memory.offload.host_tier import HostTier
+from thalweg.memory.prefix import Worth
 from thalweg.scheduler.cost import Load
 from thalweg.scheduler.places import Places
 from thalweg.scheduler.plan import (
@@ -248,19 +249,27 @@ class Scheduler:
         start = sample.seq.num_computed
         token_ids = [*sample.tokens[start:], *sample.drafts][:num_new]
         num_drafts = max(0, num_new - sample.num_wanted)
-        capture_at = self._reuse.capture_at(sample, num_new)
+        worth: Worth | None = Worth.SPARE  # of what is wanted beyond what is needed
+        capture_at = self._reuse.capture_at(sample, num_new, Worth.SPARE)
         while True:
             try:
                 r = self._caches.reserve(
-                    sample.seq, len(token_ids), num_drafts=num_drafts, capture_at=capture_at
+                    sample.seq,
+                    len(token_ids),
+                    num_drafts=num_drafts,
+                    capture_at=capture_at,
+                    leave_slots=self._places.num_coming if num_drafts or capture_at else 0,
                 )
                 return ScheduledRow(sample, r, token_ids)
             except OutOfCache as missing:
-                if self._reuse.evict(missing):
+                if self._reuse.evict(missing, worth):
                     continue
-                if num_drafts or capture_at:  # neither is worth anyone's place
+                if worth is not None:  # neither drafts nor snapshots are worth anyone's place
                     del token_ids[len(token_ids) - num_drafts :]
+                    worth = Worth.PLACED if worth is Worth.SPARE else None
                     num_drafts, capture_at = 0, []
+                    if worth is not None:
+                        capture_at = self._reuse.capture_at(sample, len(token_ids), worth)
                     continue
                 if scheduled and not missing.blocks:
                     return None
