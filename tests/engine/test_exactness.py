@@ -9,7 +9,6 @@ once; `-m slow` runs all of it.
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -22,6 +21,7 @@ import torch
 from harness import TH, TH_MOE, Tiny, tiny
 from serving import Result, Serving, Sizes, make_request
 from thalweg.config import EngineConfig, SamplingParams
+from thalweg.models import default_model_path
 from thalweg.models.build import build_model
 from thalweg.models.loader import open_checkpoint
 from thalweg.ops import extension
@@ -40,15 +40,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 CONFIGS = {"hybrid": TH, "moe": TH_MOE}
-TRAINED = os.environ.get("THALWEG_TRAINED_MODEL")
-MODELS = [
-    *CONFIGS,
-    pytest.param(
-        "trained",
-        marks=pytest.mark.skipif(TRAINED is None, reason="no THALWEG_TRAINED_MODEL"),
-    ),
-]
-"""The third is a checkpoint of the tiny trained hybrid, a directory."""
+MODELS = (*CONFIGS, "trained")
+"""The third is the bundled model."""
 BUDGETS = (16, 64, 512)
 MATES = (1, 3, 16)
 FORCED = (None, 7)
@@ -118,9 +111,8 @@ def requests(num_mates: int, name: str, tokenizer: Tokenizer) -> tuple[Request, 
 def model(name: str) -> Tiny:
     if name in CONFIGS:
         return tiny(CONFIGS[name], "cpu")
-    assert TRAINED is not None
     config = EngineConfig(kernels="cpu", threads=1)
-    decoder = build_model(open_checkpoint(TRAINED), config, max_model_len=512).model
+    decoder = build_model(open_checkpoint(default_model_path()), config, max_model_len=512).model
     return Tiny(decoder, decoder.cache_specs, config.block_size)
 
 
