@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from op_cases import bind
+from thalweg.batch import ForwardBatch, SequenceInput
+from thalweg.ids import NULL, SKIP
+from thalweg.memory.storage import CacheStorage
 from thalweg.ops import extension
 from thalweg.ops.registry import Op, Problem
 
@@ -12,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import Tensor
+
+    from harness import Tiny
 
 P = TypeVar("P", bound=Problem)
 
@@ -50,3 +55,31 @@ def rounded_activations(x: Tensor) -> Tensor:
 def chunks(num_tokens: int, size: int) -> Iterator[range]:
     for start in range(0, num_tokens, size):
         yield range(start, min(start + size, num_tokens))
+
+
+def whole_pass(model: Tiny) -> list[Tensor]:
+    """A long prompt beside short ones, then one token each: hidden rows and all pools."""
+    storage = CacheStorage(model.cache_specs, 64, 8, block_size=model.block_size)
+    for layer in storage.layers:
+        for tensor in layer.values():
+            tensor.zero_()
+    lens = (130, 1, 17)
+    blocks, used = [], 1
+    for n in lens:
+        count = -(-(n + 1) // model.block_size)
+        blocks.append(list(range(used, used + count)))
+        used += count
+    rows = []
+    for start in (True, False):
+        seqs = []
+        for i, n in enumerate(lens):
+            num, first = (n, 0) if start else (1, n)
+            stores = [SKIP] * (num - 1) + [1 + i]
+            tokens = [(5 * t + i) % 32 for t in range(num)]
+            load = NULL if start else 1 + i
+            seqs.append(SequenceInput(tokens, first, blocks[i], load, stores))
+        total = sum(len(s.token_ids) for s in seqs)
+        batch = ForwardBatch.ragged(seqs, range(total), block_size=model.block_size)
+        hidden = model.decoder(batch, storage.layers)
+        rows += [hidden, model.decoder.logits(hidden)]
+    return rows + [t for layer in storage.layers for t in layer.values()]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from harness import MODELS, Tiny, build_tiny, exact_kernels, oracle, random_weights, same_bits, tiny
-from kernel_cases import CHUNKS, THREADS, chunks
+from kernel_cases import CHUNKS, THREADS, chunks, whole_pass
 from programs import EXAMPLES, random_program, run_program
 from thalweg.batch import ForwardBatch, SequenceInput
 from thalweg.ids import NULL
@@ -80,34 +80,6 @@ def test_any_program(seed: int) -> None:
     run_program(world, random_program(random.Random(seed), num_ops=12))
 
 
-def run_everything(model: Tiny) -> list[Tensor]:
-    """A long prompt beside short ones, then one token each: hidden rows and all pools."""
-    storage = CacheStorage(model.cache_specs, 64, 8, block_size=model.block_size)
-    for layer in storage.layers:
-        for tensor in layer.values():
-            tensor.zero_()
-    lens = (130, 1, 17)
-    blocks, used = [], 1
-    for n in lens:
-        count = -(-(n + 1) // model.block_size)
-        blocks.append(list(range(used, used + count)))
-        used += count
-    rows = []
-    for start in (True, False):
-        seqs = []
-        for i, n in enumerate(lens):
-            num, first = (n, 0) if start else (1, n)
-            stores = [-1] * (num - 1) + [1 + i]
-            tokens = [(5 * t + i) % 32 for t in range(num)]
-            load = NULL if start else 1 + i
-            seqs.append(SequenceInput(tokens, first, blocks[i], load, stores))
-        total = sum(len(s.token_ids) for s in seqs)
-        batch = ForwardBatch.ragged(seqs, range(total), block_size=model.block_size)
-        hidden = model.decoder(batch, storage.layers)
-        rows += [hidden, model.decoder.logits(hidden)]
-    return rows + [t for layer in storage.layers for t in layer.values()]
-
-
 @each_model
 def test_threads_and_levels_change_nothing(name: str) -> None:
     kernels = extension.kernels()
@@ -125,7 +97,7 @@ def test_threads_and_levels_change_nothing(name: str) -> None:
         model = build_tiny(MODELS[name], random_weights(MODELS[name]), build)
         for threads in THREADS:
             kernels.set_num_threads(threads)
-            outputs = run_everything(model)
+            outputs = whole_pass(model)
             expected = expected or outputs
             assert all(same_bits(a, b) for a, b in zip(outputs, expected, strict=True))
 
