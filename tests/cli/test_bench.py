@@ -69,7 +69,9 @@ def test_no_sequences_are_refused(cli: Cli) -> None:
 
 def test_a_depth_that_the_cache_cannot_know_is_refused(cli: Cli, model: Path) -> None:
     done = cli("bench", "-m", model, *QUICK, "-p", 8, "-g", 0, "-d", 20)
-    assert done.returncode == 2 and "of 20 tokens before the prompt only 16 are" in done.stderr
+    assert (
+        done.returncode == 2 and "--depth 20 is not a multiple of the block size, 16" in done.stderr
+    )
 
 
 def test_sequences_that_do_not_fit_are_refused(cli: Cli, model: Path) -> None:

@@ -169,8 +169,23 @@ def test_output_that_would_overwrite_the_input(cli: Cli, model: Path, tmp_path: 
     assert file.read_text() == '{"prompt": "a"}\n'
 
 
-def test_output_that_cannot_be_written(cli: Cli, model: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that are read are a failure: what is asked for can be refused before."""
+    monkeypatch.setattr("thalweg.engine.loading.build_model", pytest.fail)
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize("place", ["no/b", "."])
+def test_output_that_cannot_be_written(cli: Cli, model: Path, tmp_path: Path, place: str) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text('{"prompt": "a"}\n')
-    done = cli("generate", "-m", model, "--input", file, "--output", tmp_path / "no" / "b")
+    done = cli("generate", "-m", model, "--input", file, "--output", tmp_path / place)
     assert_refused(done, "cannot be written")
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize("place", ["no/b", "."])
+def test_trace_that_cannot_be_written(cli: Cli, model: Path, tmp_path: Path, place: str) -> None:
+    done = cli("generate", "-m", model, "--trace-file", tmp_path / place, "a")
+    assert_refused(done, "trace_file", "cannot be written")

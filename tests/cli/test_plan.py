@@ -95,23 +95,57 @@ def test_the_numbers_of_a_large_model(cli: CLI, large: Path) -> None:
     assert report["notes"] == ["there are no weights in the directory: taken to be bfloat16"]
 
 
-@pytest.mark.parametrize("options", [(), ("--memory", "64MiB"), ("--max-seqs", "3")])
-def test_it_agrees_with_the_engine(cli: CLI, model: Path, options: tuple[str, ...]) -> None:
-    report = planned(cli, model, *options)
-    names = {"--memory": "memory", "--max-seqs": "max_num_seqs"}
-    values = {"64MiB": 64 << 20, "3": 3}
-    pairs = zip(options[::2], options[1::2], strict=True)
-    given: dict[str, Any] = {names[name]: values[value] for name, value in pairs}
-    with LLM(model, **given) as llm:
+WISHES: tuple[dict[str, Any], ...] = (
+    {},
+    {"memory": 64 << 20},
+    {"max_num_seqs": 3},
+    {"memory": 64 << 20, "quantize": "q8", "kv_dtype": "bf16"},
+    {"memory": 64 << 20, "quantize": "q4", "block_size": 32, "max_num_batched_tokens": 64},
+    {"cache_memory": 8 << 20, "offload_memory": 1 << 20, "kernels": "torch", "dtype": "bfloat16"},
+    {"memory": 64 << 20, "speculate": "lookup", "num_drafts": 7, "max_num_seqs": 5},
+)
+
+
+@pytest.mark.parametrize("wishes", WISHES, ids=str)
+def test_it_agrees_with_the_engine(cli: CLI, model: Path, wishes: dict[str, Any]) -> None:
+    options = [(f"--{name.replace('_', '-')}", value) for name, value in wishes.items()]
+    report = planned(cli, model, *(word for option in options for word in option))
+    with LLM(model, **wishes) as llm:
         memory, caches = llm.loaded.memory, llm.loaded.caches
-        assert llm.loaded.engine._parts.runner._storage.nbytes == report["caches"]
+        if not caches.has_host_tier:
+            assert llm.loaded.engine._parts.runner._storage.nbytes == report["caches"]
     assert (memory.weights, memory.scratch) == (report["weights"], report["scratch"])
+    assert caches.nbytes == report["caches"]
     assert caches.max_num_seqs == report["max_num_seqs"]
     assert caches.max_model_len == report["max_model_len"]
-    assert (caches.num_slots - 1, (caches.num_blocks - 1) * 16) == (
+    assert (caches.num_slots - 1, (caches.num_blocks - 1) * wishes.get("block_size", 16)) == (
         report["num_states"],
         report["num_kv_tokens"],
     )
+
+
+def test_options_change_the_plan(cli: CLI, large: Path) -> None:
+    """What a user weighs: fewer bits, shorter rows, spare states for guesses."""
+    plain = planned(cli, large, "--memory", "96GiB")
+    small = planned(cli, large, "--memory", "96GiB", "--quantize", "q4", "--kv-dtype", "bf16")
+    assert small["weights"] < plain["weights"] * 0.3
+    assert small["kv_per_token"] * 2 == plain["kv_per_token"]
+    tight = ("--memory", "96GiB", "--max-seqs", 4, "--context", 512)
+    guessing = planned(cli, large, *tight, "--speculate", "lookup", "--num-drafts", 3)
+    assert guessing["num_states"] == planned(cli, large, *tight)["num_states"] + 3 * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--quantize", "q3"), "quantize = 'q3' is not available"),
+        (("--kv-dtype", "int8"), "kv_dtype = 'int8' is not available"),
+        (("--num-drafts", "17"), "num_drafts = 17 is not allowed"),
+    ],
+)
+def test_options_are_checked(cli: CLI, large: Path, options: tuple[str, ...], message: str) -> None:
+    done = cli("plan", large, *options)
+    assert done.returncode == 2 and message in done.stderr
 
 
 def test_text_for_people(cli: CLI, model: Path) -> None:

@@ -113,11 +113,11 @@ def test_a_layer_at_once_is_its_parts_one_after_the_other(name: str) -> None:
         max_model_len=512,
     )
     model = build_tiny(MODELS[name], random_weights(MODELS[name]), build)
-    at_once = run_everything(model)
+    at_once = whole_pass(model)
     for layer in model.decoder.layers:
         assert isinstance(layer, TransformerLayer) and layer.fused is not None
         layer.fused = None
-    by_parts = run_everything(model)
+    by_parts = whole_pass(model)
     assert all(same_bits(a, b) for a, b in zip(at_once, by_parts, strict=True))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,9 +35,14 @@ def check_output(source: str, target: str | None) -> None:
     """Raises `UsageError` for a target that cannot be written, while nothing is lost by it."""
     if target is None or target == "-":
         return
-    if not Path(target).parent.is_dir():
+    path = Path(target)
+    if path.is_dir():
+        raise UsageError(f"--output {target} cannot be written: it is a directory")
+    if not path.parent.is_dir():
         raise UsageError(f"--output {target} cannot be written: no such directory")
-    if Path(target).exists() and source != "-" and Path(target).samefile(source):
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"--output {target} cannot be written: no permission")
+    if path.exists() and source != "-" and path.samefile(source):
         raise UsageError("--output would overwrite --input")
 
 

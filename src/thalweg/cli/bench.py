@@ -15,6 +15,8 @@ import typer
 from thalweg.cli.exit_codes import ExitCode
 from thalweg.cli.model_options import ModelOptions, open_model
 from thalweg.cli.option_groups import option_groups
+from thalweg.cli.usage_error import UsageError
+from thalweg.config import engine_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,6 +105,10 @@ def bench(wanted: BenchOptions, model: ModelOptions) -> ExitCode:
     runs once to warm up and then --repetitions times; the table has mean and standard deviation.
     """
     cases = wanted.cases()
+    size = engine_config(**model.given()).block_size
+    for case in cases:
+        if case.kind == "pp" and case.depth % size:
+            raise UsageError(f"--depth {case.depth} is not a multiple of the block size, {size}")
     llm = open_model(model)
 
     from thalweg.cli.bench_report import Report

@@ -28,6 +28,44 @@ def _one_of(values: Sequence[str]) -> str:
     return f"{', '.join(values)}. Default {values[0]}."
 
 
+# Those that a memory plan depends on; `thalweg plan` has them too.
+Dtype = Annotated[str | None, _engine(help=_one_of(DTYPES))]
+KVDtype = Annotated[str | None, _engine(help=f"Of the KV cache: {_one_of(tuple(KV_DTYPES))}")]
+Quantize = Annotated[
+    str | None,
+    _engine(help=f"Round the matrices to fewer bits: {_one_of(('none', *QUANTIZE))}"),
+]
+Kernels = Annotated[str | None, _engine(help=_one_of(KERNELS))]
+Memory = Annotated[
+    int | None,
+    _engine(
+        parser=parse_byte_size,
+        metavar="SIZE",
+        help="For everything, e.g. 512MiB or 2GiB. Default: what the machine has free.",
+    ),
+]
+CacheMemory = Annotated[
+    int | None,
+    _engine(
+        parser=parse_byte_size,
+        metavar="SIZE",
+        help="Of it for KV cache and recurrent states. Default: all that is left.",
+    ),
+]
+OffloadMemory = Annotated[
+    int | None,
+    _engine(
+        parser=parse_byte_size,
+        metavar="SIZE",
+        help="Of the caches' memory, for sequences that give up their place. Default 0.",
+    ),
+]
+MaxNumBatchedTokens = Annotated[int | None, _engine(help="New tokens in one pass. Default 512.")]
+BlockSize = Annotated[int | None, _engine(help="Tokens in a KV block. Default 16.")]
+Speculate = Annotated[str | None, _engine(help="Guess tokens ahead: " + _one_of(DRAFTERS))]
+NumDrafts = Annotated[int | None, _engine(help="Guesses in one pass, at most. Default 4.")]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
     """None: not given. Names and meanings are those of `EngineConfig`."""
@@ -44,50 +82,22 @@ class ModelOptions:
         bool, _model("--verbose", "-v", help="Tell what was loaded and what computes it.")
     ] = False
 
-    dtype: Annotated[str | None, _engine(help=_one_of(DTYPES))] = None
-    kv_dtype: Annotated[
-        str | None, _engine(help=f"Of the KV cache: {_one_of(tuple(KV_DTYPES))}")
-    ] = None
-    quantize: Annotated[
-        str | None,
-        _engine(help=f"Round the matrices to fewer bits: {_one_of(('none', *QUANTIZE))}"),
-    ] = None
-    kernels: Annotated[str | None, _engine(help=_one_of(KERNELS))] = None
+    dtype: Dtype = None
+    kv_dtype: KVDtype = None
+    quantize: Quantize = None
+    kernels: Kernels = None
     device: Annotated[str | None, _engine(help=_one_of(DEVICES))] = None
     threads: Annotated[int | None, _engine(help="Default: the cores of this process.")] = None
-    memory: Annotated[
-        int | None,
-        _engine(
-            parser=parse_byte_size,
-            metavar="SIZE",
-            help="For everything, e.g. 512MiB or 2GiB. Default: what the machine has free.",
-        ),
-    ] = None
-    cache_memory: Annotated[
-        int | None,
-        _engine(
-            parser=parse_byte_size,
-            metavar="SIZE",
-            help="Of it for KV cache and recurrent states. Default: all that is left.",
-        ),
-    ] = None
-    offload_memory: Annotated[
-        int | None,
-        _engine(
-            parser=parse_byte_size,
-            metavar="SIZE",
-            help="Of the caches' memory, for sequences that give up their place. Default 0.",
-        ),
-    ] = None
+    memory: Memory = None
+    cache_memory: CacheMemory = None
+    offload_memory: OffloadMemory = None
     max_model_len: Annotated[
         int | None, _engine(help="Longest prompt plus answer. Default: the model's, if it fits.")
     ] = None
     max_num_seqs: Annotated[int | None, _engine(help="Sequences running at once. Default 64.")] = (
         None
     )
-    max_num_batched_tokens: Annotated[
-        int | None, _engine(help="New tokens in one pass. Default 512.")
-    ] = None
+    max_num_batched_tokens: MaxNumBatchedTokens = None
     max_num_waiting: Annotated[
         int | None, _engine(help="Requests that may wait for their turn. Default 1024.")
     ] = None
@@ -95,7 +105,7 @@ class ModelOptions:
         float | None,
         _engine(help="Milliseconds between two tokens of an answer while prompts are computed."),
     ] = None
-    block_size: Annotated[int | None, _engine(help="Tokens in a KV block. Default 16.")] = None
+    block_size: BlockSize = None
     prefix_cache: Annotated[
         bool | None,
         _engine(
@@ -111,21 +121,22 @@ class ModelOptions:
         _engine(metavar="FILE", help="Write every decision of the scheduler there."),
     ] = None
 
-    speculate: Annotated[str | None, _engine(help="Guess tokens ahead: " + _one_of(DRAFTERS))] = (
-        None
-    )
-    num_drafts: Annotated[int | None, _engine(help="Guesses in one pass, at most. Default 4.")] = (
-        None
-    )
+    speculate: Speculate = None
+    num_drafts: NumDrafts = None
 
     def path(self) -> str:
-        return self.model or default_model() or str(default_model_path())
+        return model_path(self.model)
 
     def given(self) -> dict[str, Any]:
         """Fields of `EngineConfig` that were given."""
         options = {field.name: getattr(self, field.name) for field in fields(self)}
         del options["model"], options["verbose"]
         return {name: value for name, value in options.items() if value is not None}
+
+
+def model_path(named: str | None) -> str:
+    """The model that was named, else the environment's, else the bundled one."""
+    return named or default_model() or str(default_model_path())
 
 
 def open_model(options: ModelOptions) -> LLM:

@@ -4,49 +4,77 @@ torch is not imported."""
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any
 
 import typer
 
-from thalweg.cli.byte_size import parse_byte_size
 from thalweg.cli.exit_codes import ExitCode
-from thalweg.config.engine import DTYPES
+from thalweg.cli.model_options import (
+    BlockSize,
+    CacheMemory,
+    Dtype,
+    Kernels,
+    KVDtype,
+    MaxNumBatchedTokens,
+    Memory,
+    NumDrafts,
+    OffloadMemory,
+    Quantize,
+    Speculate,
+    model_path,
+)
+from thalweg.cli.option_groups import option_groups
 
 
-def plan(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Directory or GGUF file.")],
-    memory: Annotated[
-        int | None,
-        typer.Option(
-            parser=parse_byte_size,
-            metavar="SIZE",
-            help="For everything, e.g. 16GiB. Default: what this machine has free.",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """None: not given. Names and meanings are those of `EngineConfig`."""
+
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODEL]",
+            help="Directory or GGUF file. Default: $THALWEG_MODEL, else the bundled one.",
+            show_default=False,
         ),
-    ] = None,
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False
+
+    memory: Memory = None
+    cache_memory: CacheMemory = None
+    offload_memory: OffloadMemory = None
     max_num_seqs: Annotated[
         int | None,
         typer.Option("--max-seqs", "--max-num-seqs", help="Sequences running at once. Default 64."),
-    ] = None,
+    ] = None
     max_model_len: Annotated[
         int | None,
         typer.Option(
             "--context", "--max-model-len", help="Longest prompt plus answer. Default: the model's."
         ),
-    ] = None,
-    dtype: Annotated[str | None, typer.Option(help=f"{', '.join(DTYPES)}.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-) -> ExitCode:
+    ] = None
+    max_num_batched_tokens: MaxNumBatchedTokens = None
+    block_size: BlockSize = None
+    dtype: Dtype = None
+    kv_dtype: KVDtype = None
+    quantize: Quantize = None
+    kernels: Kernels = None
+    speculate: Speculate = None
+    num_drafts: NumDrafts = None
+
+    def given(self) -> dict[str, Any]:
+        """Fields of `EngineConfig` that were given."""
+        options = {field.name: getattr(self, field.name) for field in fields(self)}
+        del options["model"], options["as_json"]
+        return {name: value for name, value in options.items() if value is not None}
+
+
+@option_groups
+def plan(wanted: PlanOptions) -> ExitCode:
     """Tell how a model's memory would be divided, and how many sequences of which length fit."""
     from thalweg.cli.plan_report import plan_report
 
-    options: dict[str, Any] = {
-        "memory": memory,
-        "max_num_seqs": max_num_seqs,
-        "max_model_len": max_model_len,
-        "dtype": dtype,
-    }
-    given = {name: value for name, value in options.items() if value is not None}
-    report = plan_report(model, given)
-    print(json.dumps(asdict(report), indent=2) if as_json else report.text())
+    report = plan_report(model_path(wanted.model), wanted.given())
+    print(json.dumps(asdict(report), indent=2) if wanted.as_json else report.text())
     return ExitCode.OK

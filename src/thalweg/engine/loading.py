@@ -89,6 +89,7 @@ def load_engine(
     needs = model_memory(checkpoint.headers, config)
     memory = plan_memory(needs, config, available=available_nbytes())
     plan = memory.caches
+    Trace(config.trace_file)  # cannot be written: known before the weights are read
     built = build_model(checkpoint, config, max_model_len=plan.max_model_len, progress=progress)
     shared = LoadedModel(built, needs.specs, tokenizer)
     eos_ids = frozenset(facts.eos_token_ids) | frozenset(tokenizer.eos_ids)

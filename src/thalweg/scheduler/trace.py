@@ -11,6 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from thalweg.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -29,9 +31,14 @@ class Trace:
     """Writes to a file, which is opened for each line; without a path, nowhere."""
 
     def __init__(self, path: str | Path | None = None) -> None:
+        """Empties the file. Raises `ConfigError` if it cannot be written."""
         self._path = None if path is None else Path(path)
         if self._path is not None:
-            self._path.write_text("")
+            try:
+                self._path.write_text("")
+            except OSError as error:
+                problem = f"trace_file = {str(path)!r} cannot be written: {error.strerror}"
+                raise ConfigError(problem) from error
 
     def begin(
         self,
