@@ -1,5 +1,9 @@
 #include "layer.h"
 
+#include <cstring>
+
+#include "addresses.h"
+
 namespace thalweg {
 namespace {
 
@@ -21,6 +25,22 @@ struct Heads {
   Heads from(int64_t offset) const { return {data + offset * sizeof(float), token, head}; }
 };
 
+// Rows of floats, all of one width.
+struct Rows {
+  Address data;
+  int64_t stride;
+
+  float* at(int64_t row) const { return mutable_floats(data) + row * stride; }
+};
+
+void copy_rows(const Rows& from, const int64_t* from_at, const Rows& to, const int64_t* to_at,
+               int64_t count, int64_t width) {
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t source = from_at ? from_at[i] : i, target = to_at ? to_at[i] : i;
+    std::memmove(to.at(target), from.at(source), width * sizeof(float));
+  }
+}
+
 }  // namespace
 
 GatedDeltaNetMixer::GatedDeltaNetMixer(std::shared_ptr<Linear> in_proj,
@@ -36,22 +56,36 @@ GatedDeltaNetMixer::GatedDeltaNetMixer(std::shared_ptr<Linear> in_proj,
 
 void GatedDeltaNetMixer::run(const Pass& pass, const Pools& pools, Address x, Address out) const {
   const DeltaCall& d = delta_->shape();
-  int64_t n = pass.tokens, heads = d.num_v_heads;
-  int64_t keys = d.num_k_heads * d.k_dim, values = heads * d.v_dim, mixed = 2 * keys + values;
-  int64_t width = in_proj_->num_out();  // q, k, v, z, b, a
+  const Replay& replay = pass.replay;
+  int64_t heads = d.num_v_heads, keys = d.num_k_heads * d.k_dim, values = heads * d.v_dim;
+  int64_t mixed = 2 * keys + values, inputs = mixed + 2 * heads;  // q, k, v; and b, a
+  int64_t width = in_proj_->num_out();                            // z, then the state's inputs
+  int64_t num_new = pass.tokens, num_pending = replay.num_pending, n = num_pending + num_new;
 
-  Room rows(n * width), convolved(n * mixed), rates(2 * n * heads), o(n * values), normed(n * values);
-  in_proj_->run(x, in_proj_->num_in(), n, rows.at(), width);
-  Address b = rows.at(mixed + values), a = rows.at(mixed + values + heads);
+  Room projected(num_new * width), joined(num_pending ? n * inputs : 0);
+  in_proj_->run(x, in_proj_->num_in(), num_new, projected.at(), width);
+  Rows fresh{projected.at(values), width}, log{pools.log, inputs}, rows = fresh;
+  if (num_pending) {
+    rows = {joined.at(), inputs};
+    copy_rows(log, longs(replay.pending), rows, longs(replay.pending_at), num_pending, inputs);
+    copy_rows(fresh, nullptr, rows, longs(replay.new_at), num_new, inputs);
+  }
+  copy_rows(fresh, longs(replay.logged), log, longs(replay.logged_at), replay.num_logged, inputs);
+
+  Room convolved(n * mixed), rates(2 * n * heads), o(n * values), normed(num_new * values);
+  Heads b = Heads{rows.data, rows.stride, 1}.from(mixed), a = b.from(heads);
   Address g = rates.at(), beta = rates.at(n * heads);
-  gates_->run(a, width, b, width, n, g, beta);
-  conv_->run(rows.at(), width, n, pass.cu_seqlens, pass.load_slots, pass.store_slots, pass.num_seqs,
-             pools.first, convolved.at());
+  gates_->run(a.data, a.token, b.data, b.token, n, g, beta);
+  conv_->run(rows.data, rows.stride, n, replay.cu_seqlens, pass.load_slots, replay.store_slots,
+             pass.num_seqs, pools.first, convolved.at());
   delta_->run(convolved.at(), mixed, d.k_dim, convolved.at(keys), mixed, d.k_dim,
-              convolved.at(2 * keys), mixed, d.v_dim, g, beta, pass.cu_seqlens, pass.load_slots,
-              pass.store_slots, pass.num_seqs, pools.second, o.at());
-  norm_->run_gated(o.at(), values, d.v_dim, rows.at(mixed), width, d.v_dim, n, heads, normed.at());
-  out_proj_->run(normed.at(), values, n, out, out_proj_->num_out());
+              convolved.at(2 * keys), mixed, d.v_dim, g, beta, replay.cu_seqlens, pass.load_slots,
+              replay.store_slots, pass.num_seqs, pools.second, o.at());
+  Rows read{o.at(), values};
+  if (num_pending) copy_rows(read, longs(replay.new_at), read, nullptr, num_new, values);
+  norm_->run_gated(o.at(), values, d.v_dim, projected.at(), width, d.v_dim, num_new, heads,
+                   normed.at());
+  out_proj_->run(normed.at(), values, num_new, out, out_proj_->num_out());
 }
 
 AttentionMixer::AttentionMixer(std::shared_ptr<Linear> qkv_proj, std::shared_ptr<Norm> q_norm,
@@ -101,12 +135,12 @@ Layer::Layer(std::shared_ptr<Norm> input_norm, std::shared_ptr<Mixer> mixer,
       mixer_(std::move(mixer)),
       mlp_(std::move(mlp)) {}
 
-void Layer::run(const Pass& pass, Address first_pool, Address second_pool, bool bf16,
+void Layer::run(const Pass& pass, Address first_pool, Address second_pool, bool bf16, Address log,
                 Address hidden, Address residual, Address out, Address sum) const {
   int64_t n = pass.tokens, width = input_norm_->width();
   Room between(n * width), normed(n * width), mixed(n * width);
   input_norm_->run_add(hidden, width, residual, width, n, between.at(), normed.at());
-  mixer_->run(pass, {first_pool, second_pool, bf16}, normed.at(), mixed.at());
+  mixer_->run(pass, {first_pool, second_pool, bf16, log}, normed.at(), mixed.at());
   post_norm_->run_add(mixed.at(), width, between.at(), width, n, sum, normed.at());
   mlp_->run(normed.at(), width, n, out);
 }

@@ -6,6 +6,13 @@
 
 namespace thalweg {
 
+// A `ReplayIndex`: P logged tokens are read, D new ones are logged; recurrent layers run N = P + T.
+struct Replay {
+  int64_t num_pending, num_logged;
+  Address pending, pending_at, new_at, logged, logged_at;
+  Address cu_seqlens, store_slots;
+};
+
 // The tensors of a `ForwardBatch`, handed over once a pass.
 struct Pass {
   int64_t tokens, num_seqs;
@@ -13,12 +20,14 @@ struct Pass {
   Address block_table;
   int64_t table_stride;
   Address slot_mapping, load_slots, store_slots;
+  Replay replay;
 };
 
-// Two pools of a layer: k and v, or conv and ssm.
+// Pools of a layer: k and v, or conv, ssm and the log of what is replayed.
 struct Pools {
   Address first, second;
   bool bf16;
+  Address log;
 };
 
 class Mixer {
@@ -65,8 +74,8 @@ class Layer {
   Layer(std::shared_ptr<Norm> input_norm, std::shared_ptr<Mixer> mixer,
         std::shared_ptr<Norm> post_norm, std::shared_ptr<FeedForward> mlp);
   // hidden, residual -> out, sum: [tokens, hidden_size] each
-  void run(const Pass& pass, Address first_pool, Address second_pool, bool bf16, Address hidden,
-           Address residual, Address out, Address sum) const;
+  void run(const Pass& pass, Address first_pool, Address second_pool, bool bf16, Address log,
+           Address hidden, Address residual, Address out, Address sum) const;
 
  private:
   std::shared_ptr<Norm> input_norm_, post_norm_;

@@ -82,13 +82,21 @@ NB_MODULE(_kernels, m) {
                     std::vector<std::shared_ptr<Packed>>, int64_t, bool>())
       .def("add_shared", &MoE::add_shared)
       .def("run", &MoE::run, Unlocked());
+  nb::class_<Replay>(m, "Replay")
+      .def("__init__", [](Replay* self, int64_t num_pending, int64_t num_logged, Address pending,
+                          Address pending_at, Address new_at, Address logged, Address logged_at,
+                          Address cu_seqlens, Address store_slots) {
+        new (self) Replay{num_pending, num_logged, pending,    pending_at, new_at,
+                          logged,      logged_at,  cu_seqlens, store_slots};
+      });
   nb::class_<Pass>(m, "Pass")
       .def("__init__", [](Pass* self, int64_t tokens, int64_t num_seqs, Address cu_seqlens,
                           Address seq_lens, Address positions, Address rope_positions,
                           Address block_table, int64_t table_stride, Address slot_mapping,
-                          Address load_slots, Address store_slots) {
-        new (self) Pass{tokens,      num_seqs,     cu_seqlens,   seq_lens,   positions, rope_positions,
-                        block_table, table_stride, slot_mapping, load_slots, store_slots};
+                          Address load_slots, Address store_slots, const Replay& replay) {
+        new (self) Pass{tokens,         num_seqs,    cu_seqlens,   seq_lens,     positions,
+                        rope_positions, block_table, table_stride, slot_mapping, load_slots,
+                        store_slots,    replay};
       });
   nb::class_<Mixer>(m, "Mixer");
   nb::class_<GatedDeltaNetMixer, Mixer>(m, "GatedDeltaNetMixer")

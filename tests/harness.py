@@ -23,6 +23,7 @@ from thalweg.config import (
 )
 from thalweg.ids import NULL, SKIP
 from thalweg.layers.build import BuildContext
+from thalweg.layers.gated_delta_net import with_pending
 from thalweg.layers.weights import Weights
 from thalweg.memory.spec import CacheSpec, DType, TensorSpec
 from thalweg.memory.storage import CacheStorage, LayerCache
@@ -152,6 +153,7 @@ class HashModel:
             CacheSpec(
                 per_token=(TensorSpec("k", (1,), DType.FLOAT64),),
                 per_sequence=(TensorSpec("ssm", (1,), DType.FLOAT64),),
+                per_draft=(TensorSpec("log", (1,), DType.FLOAT64),),
             )
         ]
 
@@ -161,17 +163,21 @@ class HashModel:
         kv = caches[0]["k"][:, 0]
         token_ids, positions = batch.token_ids.tolist(), batch.positions.tolist()
         cu_seqlens, seq_lens = batch.cu_seqlens.tolist(), batch.seq_lens.tolist()
-        stores, rows = batch.state.store_slots.tolist(), batch.paged.slot_mapping.tolist()
-        hashes: list[float] = []
+        rows = with_pending(batch.token_ids[:, None].double(), caches[0]["log"], batch)
+        inputs, recurrent = rows[:, 0].tolist(), batch.recurrent
+        stores, starts = recurrent.state.store_slots.tolist(), recurrent.cu_seqlens.tolist()
+        after: list[float] = []
         for i, slot in enumerate(batch.state.load_slots.tolist()):
             h = float(state[slot])
-            for t in range(cu_seqlens[i], cu_seqlens[i + 1]):
-                h = _hash(h, token_ids[t])
-                hashes.append(h)
+            for t in range(starts[i], starts[i + 1]):
+                h = _hash(h, inputs[t])
+                after.append(h)
                 if stores[t] != SKIP:
                     state[stores[t]] = h
-                if rows[t] != SKIP:
-                    kv[rows[t]] = h
+        hashes = [after[t] for t in batch.state.replay.new_at.tolist()]
+        for h, row in zip(hashes, batch.paged.slot_mapping.tolist(), strict=True):
+            if row != SKIP:
+                kv[row] = h
         out = torch.zeros(len(token_ids), 1, dtype=torch.float64)
         table, content = batch.paged.block_table.tolist(), kv.tolist()
         for i, seq_len in enumerate(seq_lens):
@@ -276,7 +282,10 @@ class Oracle:
         self.current = (*history, token)
         self.nodes[self.current] = Node(
             hidden,
-            [{n: t[1].clone() for n, t in layer.items()} for layer in self.storage.state],
+            [
+                {t.name: layer[t.name][1].clone() for t in spec.per_sequence}
+                for spec, layer in zip(self.tiny.cache_specs, self.storage.state, strict=True)
+            ],
             [{n: t[size + p].clone() for n, t in layer.items()} for layer in self.storage.paged],
         )
 

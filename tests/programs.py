@@ -79,6 +79,17 @@ EXAMPLES: tuple[Program, ...] = (
         Fork(2),
         Step((Part(2, (3,) * 9, 4, 2), Part(3, (2,) * 7, capture=True))),
     ),
+    # keep drafts; fork, capture, resume and verify on a state that may be behind
+    (
+        Step((Part(0, (1, 2, 3), 2, 2),)),
+        Fork(0),
+        Step((Part(0, (0, 1, 2, 3, 0), 4, 4, capture=True), Part(2, (3, 1), 1, 1))),
+        Snap(0),
+        Resume(0),
+        Step((Part(3, (1, 1, 1), 2, 1), Part(0, (2, 2), 1, 0), Part(2, (1,)))),
+        Resume(0),
+        Free(0),
+    ),
 )
 
 

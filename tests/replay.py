@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from thalweg.config import EngineConfig, RequestOptions, SamplingParams
+from thalweg.config import EngineConfig, RequestOptions, Rollback, SamplingParams
 from thalweg.memory.manager import CacheManager
 from thalweg.memory.offload.host_tier import HostTier
 from thalweg.scheduler.plan import StepPlan, StepResult, Token
@@ -68,7 +68,12 @@ def make_scheduler(begin: dict[str, Any]) -> Scheduler:
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_inter_token_ms=begin["max_inter_token_ms"],
     )
-    caches = CacheManager(begin["num_blocks"], begin["block_size"], begin["num_slots"])
+    caches = CacheManager(
+        begin["num_blocks"],
+        begin["block_size"],
+        begin["num_slots"],
+        Rollback(begin["rollback"]),
+    )
     return Scheduler(
         caches,
         limits,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from harness import Tiny, poison
+from thalweg.config import Rollback
 from thalweg.engine.admission import AdmissionLimits, admit
 from thalweg.engine.engine import Engine, EngineParts
 from thalweg.engine.speculation import Speculation
@@ -63,6 +64,11 @@ class Sizes:
 class Drafting:
     drafter: Drafter
     num_drafts: int
+    rollback: Rollback = Rollback.CHECKPOINT
+
+    @property
+    def log_size(self) -> int:
+        return self.num_drafts if self.rollback.has_log else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +100,19 @@ class Serving:
         sizes = sizes or Sizes()
         self.tokenizer = tokenizer
         config = tiny.decoder.config
+        drafting = drafting or Drafting(LookupDrafter(), 0)
         self.limits = AdmissionLimits(config.vocab_size, 512, frozenset(tokenizer.eos_ids))
         self.storage = CacheStorage(
-            tiny.cache_specs, sizes.num_blocks, sizes.num_slots, block_size=tiny.block_size
+            tiny.cache_specs,
+            sizes.num_blocks,
+            sizes.num_slots,
+            block_size=tiny.block_size,
+            log_size=drafting.log_size,
         )
         poison(self.storage)
-        self.caches = CacheManager(sizes.num_blocks, tiny.block_size, sizes.num_slots)
+        self.caches = CacheManager(
+            sizes.num_blocks, tiny.block_size, sizes.num_slots, drafting.rollback
+        )
         self.tier = HostTier(self.caches, sizes.num_host_blocks, sizes.num_host_slots)
         self.host = HostStorage(
             self.storage, tiny.cache_specs, sizes.num_host_blocks, sizes.num_host_slots
@@ -115,13 +128,12 @@ class Serving:
             trace=trace,
         )
         sampler = sampler or Sampler(KernelSelector("reference"), config.vocab_size, torch.float32)
-        drafting = drafting or Drafting(LookupDrafter(), 0)
         self.speculation = Speculation(drafting.drafter, num_drafts=drafting.num_drafts)
         self.engine = Engine(
             EngineParts(
                 caches=self.caches,
                 scheduler=self.scheduler,
-                batch_builder=BatchBuilder(tiny.block_size, "cpu"),
+                batch_builder=BatchBuilder(tiny.block_size, "cpu", log_size=drafting.log_size),
                 runner=self.runner,
                 sampler=sampler,
                 speculation=self.speculation,

@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 
 from harness import SMALL, bits, exact_kernels, hash_model, same_bits, tiny
 from programs import EXAMPLES, Drop, Fork, Free, Program, Resume, Snap, Step, run_program
+from thalweg.config import Rollback
 from thalweg.errors import OutOfCache
 from thalweg.ids import NULL, SKIP
 from world import Outcome, Part, World, bits_of, hash_world, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from thalweg.memory.storage import LayerCache
 
     Worlds = Callable[..., World]
 
@@ -50,39 +53,57 @@ ops = st.one_of(
     st.builds(Free, index),
 )
 programs = st.lists(ops, max_size=12).map(tuple)
+rollbacks = st.sampled_from(Rollback)
 pools = st.sampled_from([(64, 64), (64, 64), (8, 6), (14, 8), (5, 64), (64, 4)])
 
 
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(programs, pools)
-@example(EXAMPLES[0], (64, 64))
-@example(EXAMPLES[1], (64, 64))
-@example(EXAMPLES[2], (64, 64))
-@example(EXAMPLES[2], (8, 6))
+@given(programs, pools, rollbacks)
+@example(EXAMPLES[0], (64, 64), Rollback.CHECKPOINT)
+@example(EXAMPLES[1], (64, 64), Rollback.CHECKPOINT)
+@example(EXAMPLES[2], (64, 64), Rollback.CHECKPOINT)
+@example(EXAMPLES[2], (8, 6), Rollback.CHECKPOINT)
+@example(EXAMPLES[3], (64, 64), Rollback.REPLAY)
+@example(EXAMPLES[3], (64, 64), Rollback.REPLAY_LAZY)
 def test_any_program_reads_what_token_by_token_reads(
-    program: Program, pool_sizes: tuple[int, int]
+    program: Program, pool_sizes: tuple[int, int], rollback: Rollback
 ) -> None:
-    run_program(hash_world(*pool_sizes), program)
+    run_program(hash_world(*pool_sizes, rollback=rollback), program)
 
 
 @pytest.mark.parametrize("kernels", exact_kernels())
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(programs, pools)
-@example(EXAMPLES[0], (64, 64))
-@example(EXAMPLES[1], (64, 64))
-@example(EXAMPLES[2], (64, 64))
+@given(programs, pools, rollbacks)
+@example(EXAMPLES[0], (64, 64), Rollback.CHECKPOINT)
+@example(EXAMPLES[1], (64, 64), Rollback.CHECKPOINT)
+@example(EXAMPLES[2], (64, 64), Rollback.CHECKPOINT)
+@example(EXAMPLES[3], (64, 64), Rollback.REPLAY)
+@example(EXAMPLES[3], (64, 64), Rollback.REPLAY_LAZY)
 def test_any_program_has_the_bits_of_token_by_token(
-    kernels: str, program: Program, pool_sizes: tuple[int, int]
+    kernels: str, program: Program, pool_sizes: tuple[int, int], rollback: Rollback
 ) -> None:
-    run_program(World(tiny(SMALL, kernels, block_size=4), *pool_sizes), program)
+    world = World(tiny(SMALL, kernels, block_size=4), *pool_sizes, rollback=rollback)
+    run_program(world, program)
+
+
+@pytest.fixture(params=Rollback, ids=lambda rollback: rollback.value)
+def rollback(request: pytest.FixtureRequest) -> Rollback:
+    return Rollback(request.param)
 
 
 @pytest.fixture(params=["names what it reads", *exact_kernels()])
-def make_world(request: pytest.FixtureRequest) -> Worlds:
+def make_world(request: pytest.FixtureRequest, rollback: Rollback) -> Worlds:
     """Blocks of 4 tokens; 64 blocks and slots unless said otherwise."""
     named = request.param == "names what it reads"
     model = hash_model(4) if named else tiny(SMALL, request.param, block_size=4)
-    return lambda num_blocks=64, num_slots=64: World(model, num_blocks, num_slots)
+    return lambda num_blocks=64, num_slots=64: World(
+        model, num_blocks, num_slots, rollback=rollback
+    )
+
+
+def same_states(a: list[LayerCache], b: list[LayerCache]) -> bool:
+    """All tensors that `b` has."""
+    return all(same_bits(x[n], y[n]) for x, y in zip(a, b, strict=True) for n in y)
 
 
 # Forks
@@ -204,7 +225,10 @@ def test_drafts_never_decide_which_slot_is_overwritten(make_world: Worlds) -> No
     own = a.held.slot
     r = world.manager.reserve(a.held, 4, num_drafts=3)
     assert r.load_slot == own and r.store_slots[0] == own
-    assert len({*r.store_slots}) == 4 and SKIP not in r.store_slots
+    if world.rollback.has_log:
+        assert r.store_slots[1:] == (SKIP,) * 3 and r.num_logged == 3
+    else:
+        assert len({*r.store_slots}) == 4 and SKIP not in r.store_slots
     world.manager.abort(r)
     world.close()
 
@@ -216,6 +240,39 @@ def test_drafts_of_a_shared_sequence(make_world: Worlds) -> None:
     world.verify(a, [1, 2, 3], 1)
     world.verify(world.resume(snap), [1, 2, 3], 3)
     world.verify(world.resume(snap), [3, 2, 1, 0, 1, 2], 2)
+    world.close()
+
+
+def test_what_is_kept_is_in_the_log_until_it_is_folded(make_world: Worlds) -> None:
+    """The same for whoever shares it: a twin, a snapshot, a resumed sequence."""
+    world = make_world()
+    a = world.start([1, 2, 3])
+    world.verify(a, [0, 1, 2, 3, 1], 5)
+    lazy = world.rollback is Rollback.REPLAY_LAZY
+    assert a.held.num_pending == (4 if lazy else 0)
+    assert same_states(world.state(a), world.oracle.states(a.history))
+    twin, snap = world.fork(a), world.snapshot(a)
+    assert twin is not None
+    for entry in (twin, snap, world.resume(snap)):
+        assert (entry.held.slot, entry.held.num_pending) == (a.held.slot, a.held.num_pending)
+    world.step([Part(0, (1, 2), 1, 1), Part(1, (3,)), Part(2, (2, 2, 0), 2, 0)])
+    assert [e.held.num_pending for e in world.seqs] == ([1, 0, 0] if lazy else [0, 0, 0])
+    world.close()
+
+
+def test_a_shared_state_is_not_folded_in_place(make_world: Worlds) -> None:
+    """The snapshot captured among the drafts is behind by fewer tokens than the sequence."""
+    world = make_world()
+    a = world.start([1, 2])
+    (snap,) = world.step([Part(0, (3, 0, 1), 2, 2, capture=True)])
+    if world.rollback.has_log:
+        assert snap.held.slot == a.held.slot
+        assert (snap.held.num_pending, a.held.num_pending) == (1, 2)
+    for entry in (snap, a):
+        assert same_states(world.state(entry), world.oracle.states(entry.history))
+    world.run(a, [1])
+    assert a.held.slot != snap.held.slot and not a.held.num_pending
+    world.verify(world.resume(snap), [2, 2], 2)
     world.close()
 
 
@@ -244,10 +301,7 @@ def test_snapshots_of_three_sequences_in_one_step(make_world: Worlds) -> None:
     assert [len(s.history) for s in snaps] == [4, 4, 4]
     for snap in snaps:
         twin = world.resume(snap)
-        for layer, expected in zip(
-            world.storage.state, world.oracle.states(snap.history), strict=True
-        ):
-            assert all(same_bits(layer[n][twin.held.slot], expected[n]) for n in layer)
+        assert same_states(world.state(twin), world.oracle.states(snap.history))
         world.run(twin, [1])
     world.close()
 
@@ -271,7 +325,11 @@ def test_capture_at_the_last_certain_token_before_drafts(make_world: Worlds) -> 
     a = world.start([1, 2])
     own = a.held.slot
     (snap,) = world.step([Part(0, (3, 0, 1, 2), 2, 2, capture=True)])
-    assert snap.held.slot == own != a.held.slot, "the snapshot keeps the slot stored in place"
+    if world.rollback.has_log:
+        assert snap.held.slot == own == a.held.slot, "the sequence is two tokens further"
+        assert (snap.held.num_pending, a.held.num_pending) == (0, 2)
+    else:
+        assert snap.held.slot == own != a.held.slot, "the snapshot keeps the slot stored in place"
     world.run(world.resume(snap), [3, 3])
     world.run(a, [0])
     world.close()
@@ -312,10 +370,7 @@ def test_state_captured_at_64_and_128_is_that_after_as_many_single_steps(
     world.run(world.start(), history, capture=True)
     for n in (64, 128):
         snap = next(s for s in world.snaps if len(s.history) == n)
-        for layer, expected in zip(
-            world.storage.state, world.oracle.states(history[:n]), strict=True
-        ):
-            assert all(same_bits(layer[k][snap.held.slot], expected[k]) for k in layer)
+        assert same_states(world.state(snap), world.oracle.states(history[:n]))
     world.close()
 
 
@@ -490,18 +545,20 @@ def test_out_of_slots_changes_nothing_and_says_how_many(make_world: Worlds) -> N
     world = make_world(num_slots=3)
     a = world.start([1, 2, 3])
     world.verify(a, [0, 1, 2], 1)
-    assert world.num_refused == 1
+    assert world.num_refused == (not world.rollback.has_log), "a log wants no slots"
     world.verify(a, [0, 1], 2)
+    ends = [n - len(a.history) - 1 for n in (8, 12)]
     with pytest.raises(OutOfCache, match="0 blocks and 1 state slots"):
-        world.manager.reserve(a.held, 9, capture_at=[2, 6])
+        world.manager.reserve(a.held, 9, capture_at=ends)
     world.close()
 
 
 def test_out_of_both(make_world: Worlds) -> None:
     world = make_world(num_blocks=3, num_slots=2)
     a = world.start([1, 2, 3])
-    with pytest.raises(OutOfCache, match="2 blocks and 3 state slots"):
-        world.manager.reserve(a.held, 13, num_drafts=3)
+    num_slots = 1 if world.rollback.has_log else 4
+    with pytest.raises(OutOfCache, match=f"2 blocks and {num_slots} state slots"):
+        world.manager.reserve(a.held, 13, num_drafts=3, capture_at=[0])
     world.close()
 
 

@@ -8,7 +8,7 @@ before (law 2), and the manager's counts with who really holds what (law 4).
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from torch import Tensor
 import thalweg.batch
 import thalweg.memory.manager
 from harness import Oracle, Tiny, bits, hash_model, oracle, poison, same_bits
+from thalweg.config import Rollback
 from thalweg.errors import OutOfCache
 from thalweg.ids import NULL, SKIP
 from thalweg.memory.storage import CacheStorage
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
 
+    from thalweg.batch import ForwardBatch
     from thalweg.memory.pool import Pool
+    from thalweg.memory.storage import LayerCache
+
+
+LOG_SIZE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +102,22 @@ class World:
         num_slots: int = 64,
         code: Code | None = None,
         specification: Specification | None = None,
+        *,
+        rollback: Rollback = Rollback.CHECKPOINT,
     ) -> None:
         self.code = code or Code()
         self.specification = specification or Specification(oracle(tiny))
         self.tiny, self.block_size = tiny, tiny.block_size
-        self.manager = self.code.manager.CacheManager(num_blocks, self.block_size, num_slots)
+        self.manager = self.code.manager.CacheManager(
+            num_blocks, self.block_size, num_slots, rollback
+        )
+        self.rollback, self.log_size = rollback, LOG_SIZE if rollback.has_log else 0
         self.storage = CacheStorage(
-            tiny.cache_specs, num_blocks, num_slots, block_size=self.block_size
+            tiny.cache_specs,
+            num_blocks,
+            num_slots,
+            block_size=self.block_size,
+            log_size=self.log_size,
         )
         poison(self.storage)
         self.seqs: list[Entry] = []
@@ -191,8 +206,26 @@ class World:
         if runs or padding:
             self._pass(runs, padding)
         captured = [snap for r in runs for snap in self._end(r)]
+        for r in runs:
+            self._fold(r.entry)
         self.check()
         return captured
+
+    def state(self, entry: Entry) -> list[LayerCache]:
+        """What layers remember of a sequence or a snapshot, up to date."""
+        if not entry.held.num_pending:
+            slot = entry.held.slot
+        else:
+            slot = self.manager.slots.acquire()
+            make = self.code.batch.SequenceInput
+            seq = make((), 0, (), entry.held.slot, ())
+            seq = replace(seq, num_pending=entry.held.num_pending, fold_slot=slot)
+            self.tiny.model(self._batch([seq]), self.storage.layers)
+            self.manager.slots.release(slot)
+        return [
+            {t.name: layer[t.name][slot].clone() for t in spec.per_sequence}
+            for spec, layer in zip(self.tiny.cache_specs, self.storage.state, strict=True)
+        ]
 
     def close(self) -> None:
         """Everything ends; law 4."""
@@ -218,12 +251,13 @@ class World:
             r = self.manager.reserve(seq, len(tokens), num_drafts=num_drafts, capture_at=captures)
         except OutOfCache as e:
             certain = len(tokens) - num_drafts - 1
+            num_spare = 0 if self.rollback.has_log else num_drafts
             has_own = seq.slot != NULL and self.holders()[1][seq.slot] == 1
             self._check_refusal(
                 e,
                 before,
                 blocks=max(0, -(-(start + len(tokens)) // size) - len(seq.blocks)),
-                slots=num_drafts + sum(i < certain for i in captures) + (not has_own),
+                slots=num_spare + sum(i < certain for i in captures) + (not has_own),
             )
             return None
         return Run(entry, r, tokens, part)
@@ -238,6 +272,8 @@ class World:
                 r.reservation.load_slot,
                 r.reservation.store_slots,
                 r.entry.held.num_written,
+                r.reservation.num_pending,
+                r.reservation.num_logged,
             )
             for r in runs
         ]
@@ -247,9 +283,7 @@ class World:
             *map(make.padding, padding[1:]),
         ]
         num_rows = sum(len(i.token_ids) for i in inputs)
-        batch = self.code.batch.ForwardBatch.ragged(
-            inputs, range(num_rows), block_size=self.block_size
-        )
+        batch = self._batch(inputs)
         assert batch.shape.num_tokens == len(batch.token_ids) == num_rows
         before, owned = bits_of(self.storage), [self._writable(r) for r in runs]
         # Also a write of the same bits is one: another pass may be reading them.
@@ -266,6 +300,24 @@ class World:
             bos += len(r.tokens)
             if r.part.outcome is Outcome.CRASH:
                 self._scribble(self._writable(r))
+
+    def _batch(self, inputs: Sequence[Any]) -> ForwardBatch:
+        batch: ForwardBatch = self.code.batch.ForwardBatch.ragged(
+            inputs,
+            range(sum(len(i.token_ids) for i in inputs)),
+            block_size=self.block_size,
+            log_size=self.log_size,
+        )
+        return batch
+
+    def _fold(self, entry: Entry) -> None:
+        """What is to be done at once, and that it writes to the own slot alone."""
+        for fold in self.manager.fold(entry.held):
+            assert fold.slot == entry.held.slot and not entry.held.num_pending
+            batch = self._batch([self.code.batch.SequenceInput.fold(fold.slot, fold.num_pending)])
+            before = bits_of(self.storage)
+            self.tiny.model(batch, self.storage.layers)
+            self._check_exclusive(before, [([], [fold.slot])])
 
     def _end(self, r: Run) -> list[Entry]:
         entry, new, part = r.entry, r.reservation, r.part
@@ -304,7 +356,7 @@ class World:
             (list(_free(p)), dict(_refs(p))) for p in (self.manager.blocks, self.manager.slots)
         ]
         seqs = [
-            (s.num_computed, s.num_written, list(s.blocks), s.slot, s.reserved)
+            (s.num_computed, s.num_written, list(s.blocks), s.slot, s.num_pending, s.reserved)
             for s in (e.held for e in self.seqs)
         ]
         return pools, seqs, [e.held for e in self.snaps]
@@ -388,5 +440,10 @@ def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
     return all(map(torch.equal, a, b))
 
 
-def hash_world(num_blocks: int = 64, num_slots: int = 64, code: Code | None = None) -> World:
-    return World(hash_model(), num_blocks, num_slots, code)
+def hash_world(
+    num_blocks: int = 64,
+    num_slots: int = 64,
+    code: Code | None = None,
+    rollback: Rollback = Rollback.CHECKPOINT,
+) -> World:
+    return World(hash_model(), num_blocks, num_slots, code, rollback=rollback)

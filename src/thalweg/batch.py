@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,11 @@ class SequenceInput:
     num_written: int = 0
     """Positions below this have their KV rows already: they are read, never written again."""
     num_pending: int = 0
-    """Logged rows to fold into the state before the first new token."""
+    """Logged tokens to fold into the state before the first new one."""
+    num_logged: int = 0
+    """New tokens at the end whose inputs go to the log of the slot that is stored to before."""
+    fold_slot: int = SKIP
+    """Where the state after the pending tokens is kept, or SKIP."""
 
     @property
     def seq_len(self) -> int:
@@ -42,6 +46,11 @@ class SequenceInput:
     def padding(num_tokens: int) -> SequenceInput:
         """Rows that are computed and mean nothing: they load no state and store nothing."""
         return SequenceInput([0] * num_tokens, 0, (), NULL, [SKIP] * num_tokens)
+
+    @staticmethod
+    def fold(slot: int, num_pending: int) -> SequenceInput:
+        """No new tokens: the state in a slot is brought past those that are logged there."""
+        return SequenceInput((), 0, (), slot, (), num_pending=num_pending, fold_slot=slot)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +67,63 @@ class StateIndex:
 
     load_slots: Tensor  # [S] int32, state each sequence starts from; NULL is the zero state
     store_slots: Tensor  # [T] int32, where the state *after* each token is kept, or SKIP
-    num_pending: Tensor  # [S] int32, logged rows to fold before the first new token
+    num_pending: Tensor  # [S] int32, logged tokens to fold before the first new one
+    replay: ReplayIndex
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplayIndex:
+    """How this pass reads and writes the log [num_slots * log_size, ...] of what states are behind.
+
+    Recurrent layers run N = P + T rows: each sequence's P pending ones, then its new ones.
+    """
+
+    pending: Tensor  # [P] int64, rows of the log
+    pending_at: Tensor  # [P] int64, where they are among the N
+    new_at: Tensor  # [T] int64, where the new tokens are among the N
+    logged: Tensor  # [D] int64, new tokens whose inputs are kept
+    logged_at: Tensor  # [D] int64, rows of the log
+    cu_seqlens: Tensor  # [S + 1] int32, of the N rows
+    store_slots: Tensor  # [N] int32
+    max_query_len: int
+
+    @classmethod
+    def of(
+        cls, seqs: Sequence[SequenceInput], *, log_size: int, device: str | torch.device
+    ) -> ReplayIndex:
+        pending: list[int] = []
+        pending_at: list[int] = []
+        new_at: list[int] = []
+        logged: list[int] = []
+        logged_at: list[int] = []
+        store_slots: list[int] = []
+        for s in seqs:
+            num_new, row, token = len(s.token_ids), len(store_slots), len(new_at)
+            pending += range(s.load_slot * log_size, s.load_slot * log_size + s.num_pending)
+            pending_at += range(row, row + s.num_pending)
+            new_at += range(row + s.num_pending, row + s.num_pending + num_new)
+            if s.num_logged:
+                first = s.store_slots[-s.num_logged - 1] * log_size
+                logged += range(token + num_new - s.num_logged, token + num_new)
+                logged_at += range(first, first + s.num_logged)
+            if s.num_pending:
+                store_slots += [*[SKIP] * (s.num_pending - 1), s.fold_slot]
+            store_slots += s.store_slots
+        lens = [s.num_pending + len(s.token_ids) for s in seqs]
+
+        def tensor(values: Sequence[int], dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.tensor(values, dtype=dtype, device=device)
+
+        return cls(
+            tensor(pending),
+            tensor(pending_at),
+            tensor(new_at),
+            tensor(logged),
+            tensor(logged_at),
+            cu_seqlens=tensor(list(accumulate(lens, initial=0)), torch.int32),
+            store_slots=tensor(store_slots, torch.int32),
+            max_query_len=max(lens, default=0),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +141,8 @@ class BatchShape:
     max_query_len: int
     max_seq_len: int
     num_stores: int
+    num_pending: int = 0
+    num_logged: int = 0
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -92,6 +159,23 @@ class ForwardBatch:
     state: StateIndex
     rows: RowIndex
     shape: BatchShape
+
+    @property
+    def recurrent(self) -> ForwardBatch:
+        """The rows that recurrent layers run: those that a state is behind are among them."""
+        if not self.shape.num_pending:
+            return self
+        rows = self.state.replay
+        return replace(
+            self,
+            cu_seqlens=rows.cu_seqlens,
+            state=replace(self.state, store_slots=rows.store_slots),
+            shape=replace(
+                self.shape,
+                num_tokens=len(rows.store_slots),
+                max_query_len=rows.max_query_len,
+            ),
+        )
 
     @classmethod
     def decode(cls, seqs: Sequence[SequenceInput], *, block_size: int) -> ForwardBatch:
@@ -116,6 +200,7 @@ class ForwardBatch:
         logits_rows: Sequence[int],
         *,
         block_size: int,
+        log_size: int = 0,
         device: str | torch.device = "cpu",
     ) -> ForwardBatch:
         """Any mixture of the above. `logits_rows` index the T packed rows, ascending."""
@@ -150,6 +235,7 @@ class ForwardBatch:
                 int32([s.load_slot for s in seqs]),
                 int32(store_slots),
                 int32([s.num_pending for s in seqs]),
+                ReplayIndex.of(seqs, log_size=log_size, device=device),
             ),
             rows=RowIndex(),
             shape=BatchShape(
@@ -159,6 +245,8 @@ class ForwardBatch:
                 max_query_len=max(lens, default=0),
                 max_seq_len=max((s.seq_len for s in seqs), default=0),
                 num_stores=sum(slot != SKIP for slot in store_slots),
+                num_pending=sum(s.num_pending for s in seqs),
+                num_logged=sum(s.num_logged for s in seqs),
             ),
         )
 

@@ -9,7 +9,7 @@ import torch
 
 from drafters import KnowsAnswers
 from serving import Drafting, Result, Sizes, make_request
-from thalweg.config import SamplingParams
+from thalweg.config import Rollback, SamplingParams
 from thalweg.ops.registry import KernelSelector
 from thalweg.runner.sampler import Sampler
 from thalweg.speculative.lookup import LookupDrafter
@@ -44,13 +44,14 @@ slow = pytest.mark.slow
         pytest.param(TIGHT, 8, 0.6, marks=slow),
     ],
 )
+@pytest.mark.parametrize("rollback", Rollback, ids=lambda rollback: rollback.value)
 def test_any_drafts_change_nothing(
-    mixture: Mixtures, sizes: Sizes, num_drafts: int, accuracy: float
+    mixture: Mixtures, sizes: Sizes, num_drafts: int, accuracy: float, rollback: Rollback
 ) -> None:
     """32 requests of every kind: greedy, sampled, penalties, bans, logprobs, n, stop strings."""
     small = mixture("small-text")
     drafter = KnowsAnswers.of(small.requests, small.alone, accuracy, varies=accuracy == 0.6)
-    serving = small.serving(sizes, drafting=Drafting(drafter, num_drafts))
+    serving = small.serving(sizes, drafting=Drafting(drafter, num_drafts, rollback))
     assert serving.run(small.requests) == small.alone
     counts = serving.speculation.counts
     assert counts.num_drafted > 0
@@ -171,10 +172,11 @@ def test_a_stop_string_ends_an_answer_within_its_drafts(mixture: Mixtures) -> No
         assert serving.run([request])[request.id] == small.alone[request.id]
 
 
-def test_failing_passes_and_drafts(mixture: Mixtures) -> None:
+@pytest.mark.parametrize("rollback", Rollback, ids=lambda rollback: rollback.value)
+def test_failing_passes_and_drafts(mixture: Mixtures, rollback: Rollback) -> None:
     small = mixture("small-text")
     drafter = KnowsAnswers.of(small.requests, small.alone, 0.8)
-    serving = small.serving(TIGHT, drafting=Drafting(drafter, 3))
+    serving = small.serving(TIGHT, drafting=Drafting(drafter, 3, rollback))
     serving.runner.failing.fail_at = {1, 4, 5, 9, 12, 13, 20}
     assert serving.run_through_failures(small.requests) == 7
     serving.assert_empty()

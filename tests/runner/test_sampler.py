@@ -67,7 +67,9 @@ def sample(
 ) -> StepResult:
     """The logits stand for hidden states that are projected by the identity."""
     sampler = Sampler(KernelSelector("reference"), logits.shape[-1], logits.dtype)
-    plan = StepPlan((), tuple(range(len(logits))), tuple(sampling), tuple(scoring), (), (), Load())
+    plan = StepPlan(
+        (), tuple(range(len(logits))), tuple(sampling), tuple(scoring), (), (), (), Load()
+    )
     return sampler(LogitsSource(logits, lambda hidden: hidden.clone()), plan)
 
 

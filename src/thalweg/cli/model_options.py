@@ -11,7 +11,7 @@ import typer
 
 from thalweg.cli.byte_size import parse_byte_size
 from thalweg.config import default_model
-from thalweg.config.engine import DEVICES, DRAFTERS, DTYPES, KERNELS, KV_DTYPES, QUANTIZE
+from thalweg.config.engine import DEVICES, DRAFTERS, DTYPES, KERNELS, KV_DTYPES, QUANTIZE, ROLLBACKS
 from thalweg.models import default_model_path
 
 if TYPE_CHECKING:
@@ -64,6 +64,9 @@ MaxNumBatchedTokens = Annotated[int | None, _engine(help="New tokens in one pass
 BlockSize = Annotated[int | None, _engine(help="Tokens in a KV block. Default 16.")]
 Speculate = Annotated[str | None, _engine(help="Guess tokens ahead: " + _one_of(DRAFTERS))]
 NumDrafts = Annotated[int | None, _engine(help="Guesses in one pass, at most. Default 4.")]
+Rollback = Annotated[
+    str | None, _engine(help=f"How states forget wrong guesses: {_one_of(ROLLBACKS)}")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +126,7 @@ class ModelOptions:
 
     speculate: Speculate = None
     num_drafts: NumDrafts = None
+    rollback: Rollback = None
 
     def path(self) -> str:
         return model_path(self.model)

@@ -21,6 +21,7 @@ from thalweg.cli.model_options import (
     NumDrafts,
     OffloadMemory,
     Quantize,
+    Rollback,
     Speculate,
     model_path,
 )
@@ -62,6 +63,7 @@ class PlanOptions:
     kernels: Kernels = None
     speculate: Speculate = None
     num_drafts: NumDrafts = None
+    rollback: Rollback = None
 
     def given(self) -> dict[str, Any]:
         """Fields of `EngineConfig` that were given."""

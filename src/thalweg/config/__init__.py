@@ -14,6 +14,7 @@ from thalweg.config.model import (
     RopeConfig,
 )
 from thalweg.config.request import RequestOptions
+from thalweg.config.rollback import Rollback
 from thalweg.config.sampling import SamplingParams
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "ModelConfig",
     "NormConfig",
     "RequestOptions",
+    "Rollback",
     "RopeConfig",
     "SamplingParams",
     "default_model",

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from thalweg.config.rollback import Rollback
 from thalweg.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ QUANTIZE = {"q8": "Q8_0", "q4": "Q4_0"}
 """The type of GGUF's blocks that matrices are rounded to, by name."""
 DRAFTERS = ("off", "lookup")
 MAX_DRAFTS = 16
+ROLLBACKS = ("auto", *(rollback.value for rollback in Rollback))
 KERNELS = ("auto", "cpu", "onednn", "torch", "reference")
 MAX_THREADS = 1024
 """More than systems lightly give to one process."""
@@ -74,6 +76,9 @@ class EngineConfig:
     changes the speed and nothing else."""
     num_drafts: int = 4
     """Guesses in one pass, at most; 1 to 16."""
+    rollback: str = "auto"
+    """How recurrent states forget wrong guesses, a `Rollback` by name; `auto` is the cheapest one
+    for the model. It changes memory and speed and nothing else."""
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -83,6 +88,7 @@ class EngineConfig:
             ("quantize", ("none", *QUANTIZE)),
             ("kernels", KERNELS),
             ("speculate", DRAFTERS),
+            ("rollback", ROLLBACKS),
         ):
             value = getattr(self, name)
             if value not in allowed:
@@ -117,6 +123,8 @@ class EngineConfig:
         if self.num_drafts > MAX_DRAFTS:
             most = f"an integer from 1 to {MAX_DRAFTS}"
             raise ConfigError(f"num_drafts = {self.num_drafts} is not allowed: {most}")
+        if self.rollback != "auto" and self.speculate == "off":
+            raise ConfigError(f"rollback = {self.rollback!r} is of no use without speculate")
         if not isinstance(self.prefix_cache, bool):
             raise ConfigError(f"prefix_cache = {self.prefix_cache!r} is not allowed: True or False")
 

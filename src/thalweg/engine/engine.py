@@ -146,6 +146,7 @@ class Engine:
         now = self._parts.clock()
         for row in plan.rows:
             self._trackers[row.sample.request.id].launched(row, now)
+        self._parts.runner.fold(plan.folds)
         batch = self._parts.batch_builder.build(plan)
         return InFlight(plan, self._parts.runner.forward(batch, plan.copies, plan.moves))
 

@@ -115,9 +115,10 @@ def make_parts(model: LoadedModel, config: EngineConfig, plan: CachePlan) -> Eng
         plan.num_blocks,
         plan.num_slots,
         block_size=config.block_size,
+        log_size=plan.log_size,
         device=config.device,
     )
-    caches = CacheManager(plan.num_blocks, config.block_size, plan.num_slots)
+    caches = CacheManager(plan.num_blocks, config.block_size, plan.num_slots, plan.rollback)
     tier = HostTier(caches, plan.num_host_blocks, plan.num_host_slots)
     host = None
     if plan.has_host_tier:
@@ -132,7 +133,7 @@ def make_parts(model: LoadedModel, config: EngineConfig, plan: CachePlan) -> Eng
         scheduler=Scheduler(
             caches, limits, reuse, policy=make_policy(config), tier=tier, trace=trace
         ),
-        batch_builder=BatchBuilder(config.block_size, config.device),
+        batch_builder=BatchBuilder(config.block_size, config.device, log_size=plan.log_size),
         runner=Runner(model.built.model, storage, host),
         sampler=Sampler(
             model.built.kernels, model.built.model.config.vocab_size, DTYPES[config.dtype]

@@ -19,9 +19,11 @@ def cache_spec(mixer: MixerConfig, dtype: DType, *, kv_dtype: DType) -> CacheSpe
             state_dtype = DType.FLOAT64 if dtype == DType.FLOAT64 else DType.FLOAT32
             window = (mixer.conv_kernel_size - 1, mixer.conv_dim)
             state = (mixer.num_v_heads, mixer.head_k_dim, mixer.head_v_dim)
+            inputs = (mixer.conv_dim + 2 * mixer.num_v_heads,)  # qkv, b, a
             return CacheSpec(
                 per_sequence=(
                     TensorSpec("conv", window, state_dtype),
                     TensorSpec("ssm", state, state_dtype),
-                )
+                ),
+                per_draft=(TensorSpec("log", inputs, state_dtype),),
             )

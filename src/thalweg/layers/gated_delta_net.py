@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GDNInputs:
-    """What the projections make of the hidden states, for all rows of all sequences."""
+    """What the projections make of the hidden states, for all rows of all sequences.
 
-    qkv: Tensor  # [T, conv_dim], packed q | k | v; convolved by `_convolve`
-    g: Tensor  # [T, HV] float32, log decay
-    beta: Tensor  # [T, HV] float32, write strength
+    Of N rows the state's inputs: those in the log that a state is behind, and the T new ones.
+    """
+
+    qkv: Tensor  # [N, conv_dim], packed q | k | v; convolved by `_convolve`
+    g: Tensor  # [N, HV] float32, log decay
+    beta: Tensor  # [N, HV] float32, write strength
     z: Tensor  # [T, HV, V], output gate
 
 
@@ -37,7 +40,7 @@ class GatedDeltaNet(nn.Module):
         super().__init__()
         self.config = config
         self.in_proj = Linear(
-            ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"], weights, build
+            ["in_proj_z", "in_proj_qkv", "in_proj_b", "in_proj_a"], weights, build
         )
         self.out_proj = Linear(["out_proj"], weights, build)
         state_dtype = build.state_dtype
@@ -85,35 +88,50 @@ class GatedDeltaNet(nn.Module):
 
     def forward(self, hidden: Tensor, batch: ForwardBatch, cache: LayerCache) -> Tensor:
         """hidden: [T, hidden_size] -> [T, hidden_size]"""
-        inputs = self._project(hidden, batch)
+        inputs = self._project(hidden, batch, cache)
         inputs = self._convolve(inputs, batch, cache)
         o = self._recur(inputs, batch, cache)
         return self._output(o, inputs, batch)
 
-    def _project(self, hidden: Tensor, batch: ForwardBatch) -> GDNInputs:
+    def _project(self, hidden: Tensor, batch: ForwardBatch, cache: LayerCache) -> GDNInputs:
         c = self.config
-        qkv, z, b, a = self.in_proj(hidden, batch).split_with_sizes(
-            [c.conv_dim, c.value_dim, c.num_v_heads, c.num_v_heads], -1
-        )
+        projected = self.in_proj(hidden, batch)
+        z, new = projected.tensor_split([c.value_dim], -1)
+        rows = with_pending(new, cache["log"], batch)
+        qkv, b, a = rows.split_with_sizes([c.conv_dim, c.num_v_heads, c.num_v_heads], -1)
         g, beta = self.gates(a, b)
         return GDNInputs(qkv, g, beta, z.view(-1, c.num_v_heads, c.head_v_dim))
 
     def _convolve(self, inputs: GDNInputs, batch: ForwardBatch, cache: LayerCache) -> GDNInputs:
-        return replace(inputs, qkv=self.conv(inputs.qkv, cache["conv"], batch))
+        return replace(inputs, qkv=self.conv(inputs.qkv, cache["conv"], batch.recurrent))
 
     def _recur(self, inputs: GDNInputs, batch: ForwardBatch, cache: LayerCache) -> Tensor:
         """-> [T, HV, V] in the state's dtype"""
         c = self.config
         q, k, v = inputs.qkv.split_with_sizes([c.key_dim, c.key_dim, c.value_dim], -1)
-        return self.delta_rule(
+        o = self.delta_rule(
             q.view(-1, c.num_k_heads, c.head_k_dim),
             k.view(-1, c.num_k_heads, c.head_k_dim),
             v.view(-1, c.num_v_heads, c.head_v_dim),
             inputs.g,
             inputs.beta,
             cache["ssm"],
-            batch,
+            batch.recurrent,
         )
+        return o[batch.state.replay.new_at] if batch.shape.num_pending else o
 
     def _output(self, o: Tensor, inputs: GDNInputs, batch: ForwardBatch) -> Tensor:
         return self.out_proj(self.norm(o, inputs.z).flatten(1), batch)
+
+
+def with_pending(new: Tensor, log: Tensor, batch: ForwardBatch) -> Tensor:
+    """Read the logged rows that states are behind, then log those of the new ones that may be
+    rejected. new: [T, D], log: [num_slots, log_size, D] -> [N, D]"""
+    index, rows, log = batch.state.replay, new, log.flatten(0, 1)
+    if batch.shape.num_pending:
+        rows = log.new_empty(len(index.store_slots), new.shape[1])
+        rows[index.pending_at] = log[index.pending]
+        rows[index.new_at] = new.to(log.dtype)
+    if batch.shape.num_logged:
+        log[index.logged_at] = new[index.logged].to(log.dtype)
+    return rows

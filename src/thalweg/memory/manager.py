@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from thalweg.config import Rollback
 from thalweg.errors import OutOfCache
 from thalweg.ids import NULL, SKIP
 from thalweg.memory.pool import Pool
@@ -23,6 +24,8 @@ class Sequence:
     """Positions below this have KV rows in shared blocks, even where the state is not there yet."""
     blocks: list[int] = field(default_factory=list)
     slot: int = NULL
+    num_pending: int = 0
+    """Tokens that the state in the slot is behind: their inputs are the first rows of its log."""
     reserved: bool = False
     """A reservation is open; until it is committed or aborted nothing else may happen."""
 
@@ -34,6 +37,15 @@ class Snapshot:
     num_computed: int
     blocks: tuple[int, ...]
     slot: int
+    num_pending: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """The state in a slot, to be brought past the first rows of its log before the next pass."""
+
+    slot: int
+    num_pending: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,14 +55,26 @@ class Reservation:
     seq: Sequence
     num_drafts: int
     load_slot: int
+    num_pending: int
+    """Logged tokens that the state in `load_slot` is behind."""
     store_slots: tuple[int, ...]
-    """One per new token; SKIP where the state after it is not wanted."""
+    """One per new token; SKIP where the state after it is not wanted, or is in the log."""
     capture_at: tuple[int, ...]
     """Indices of new tokens after which a snapshot is wanted."""
 
     @property
     def num_new(self) -> int:
         return len(self.store_slots)
+
+    @property
+    def num_logged(self) -> int:
+        """Drafts at the end whose inputs go to the log of the slot that is stored to before."""
+        return self.num_drafts if self.store_slots[-1] == SKIP else 0
+
+    def state_after(self, i: int) -> tuple[int, int]:
+        """Where the state after new token i is: a slot, and the logged tokens it is behind."""
+        num_pending = max(0, i + 1 - (self.num_new - self.num_logged))
+        return self.store_slots[i - num_pending], num_pending
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +91,18 @@ class CacheManager:
 
     `num_blocks` and `num_slots` count id 0, which is reserved. One slot id serves all recurrent
     layers of a sequence. A model without recurrent layers gets slot ids too: they cost nothing.
+    With a `rollback` that has a log, a slot may be behind by tokens that are logged in it: forks
+    and snapshots share both, and the next pass folds them on its way.
     """
 
-    def __init__(self, num_blocks: int, block_size: int, num_slots: int) -> None:
-        self.block_size = block_size
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        num_slots: int,
+        rollback: Rollback = Rollback.CHECKPOINT,
+    ) -> None:
+        self.block_size, self.rollback = block_size, rollback
         self.blocks, self.slots = Pool(num_blocks), Pool(num_slots)
 
     def reserve(
@@ -82,7 +114,8 @@ class CacheManager:
         capture_at: Iterable[int] = (),
         leave_slots: int = 0,
     ) -> Reservation:
-        """Set aside blocks for `num_new` tokens, and a slot for each that may be the last one kept.
+        """Set aside blocks for `num_new` tokens, and a slot for each that may be the last one kept;
+        with a log, one slot for all of these.
 
         The last `num_drafts` tokens may be rejected at commit. `capture_at` are indices into the
         new tokens whose end is a block boundary; commit hands out a snapshot for each one kept.
@@ -95,7 +128,8 @@ class CacheManager:
         in_place = self.slots.exclusive(seq.slot)
         early = [i for i in captures if i < certain]  # later ones have a store slot anyway
         num_blocks = max(0, self._blocks_for(seq.num_computed + num_new) - len(seq.blocks))
-        num_slots = num_drafts + len(early) + (not in_place)
+        num_spare = 0 if self.rollback.has_log else num_drafts
+        num_slots = num_spare + len(early) + (not in_place)
         short = OutOfCache(
             max(0, num_blocks - self.blocks.num_free),
             max(0, num_slots + leave_slots - self.slots.num_free),
@@ -107,9 +141,10 @@ class CacheManager:
         for i in early:
             stores[i] = self.slots.acquire()
         stores.append(seq.slot if in_place else self.slots.acquire())
-        stores += [self.slots.acquire() for _ in range(num_drafts)]
+        stores += [self.slots.acquire() for _ in range(num_spare)]
+        stores += [SKIP] * (num_drafts - num_spare)
         seq.reserved = True
-        return Reservation(seq, num_drafts, seq.slot, tuple(stores), captures)
+        return Reservation(seq, num_drafts, seq.slot, seq.num_pending, tuple(stores), captures)
 
     def commit(self, r: Reservation, num_kept: int) -> tuple[Snapshot, ...]:
         """Make the first `num_kept` new tokens history; forget the rest as if they had never run.
@@ -120,11 +155,11 @@ class CacheManager:
         seq = r.seq
         assert seq.reserved and r.num_new - r.num_drafts <= num_kept <= r.num_new
         snapshots = tuple(
-            self._prefix(seq, seq.num_computed + i + 1, r.store_slots[i])
+            self._prefix(seq, seq.num_computed + i + 1, r.state_after(i))
             for i in r.capture_at
             if i < num_kept
         )
-        seq.slot = r.store_slots[num_kept - 1]
+        seq.slot, seq.num_pending = r.state_after(num_kept - 1)
         seq.num_computed += num_kept
         self._release_slots({r.load_slot, *r.store_slots} - {seq.slot})
         self._close(seq)
@@ -136,10 +171,20 @@ class CacheManager:
         self._release_slots(set(r.store_slots) - {r.load_slot})
         self._close(r.seq)
 
+    def fold(self, seq: Sequence) -> tuple[Fold, ...]:
+        """After a commit: what is to be made before the next pass, for a state that is not to wait
+        for it. A state that others share waits all the same."""
+        if self.rollback is not Rollback.REPLAY or not seq.num_pending:
+            return ()
+        if not self.slots.exclusive(seq.slot):
+            return ()
+        num_pending, seq.num_pending = seq.num_pending, 0
+        return (Fold(seq.slot, num_pending),)
+
     def snapshot(self, seq: Sequence) -> Snapshot:
         """Keep a sequence's history, which ends on a block boundary, beyond its own life."""
         assert not seq.reserved and seq.num_computed % self.block_size == 0
-        return self._prefix(seq, seq.num_computed, seq.slot)
+        return self._prefix(seq, seq.num_computed, (seq.slot, seq.num_pending))
 
     def resume(self, snapshot: Snapshot, written: Iterable[int] = ()) -> Sequence:
         """A new sequence that continues a snapshot, which stays.
@@ -153,6 +198,7 @@ class CacheManager:
             len(blocks) * self.block_size,
             blocks,
             self.slots.share(snapshot.slot),
+            snapshot.num_pending,
         )
 
     def drop(self, snapshot: Snapshot) -> None:
@@ -176,7 +222,8 @@ class CacheManager:
             blocks.append(self.blocks.acquire())
             copies = (BlockCopy(seq.blocks[full], blocks[-1], part),)
         slot = self.slots.share(seq.slot)
-        return Sequence(seq.num_computed, seq.num_written, blocks, slot), copies
+        twin = Sequence(seq.num_computed, seq.num_written, blocks, slot, seq.num_pending)
+        return twin, copies
 
     def receive(
         self, shared: Iterable[int], num_new: int, *, has_state: bool, num_computed: int
@@ -196,15 +243,16 @@ class CacheManager:
         for block in seq.blocks:
             self.blocks.release(block)
         self.slots.release(seq.slot)
-        seq.num_computed = seq.num_written = 0
+        seq.num_computed = seq.num_written = seq.num_pending = 0
         seq.blocks, seq.slot = [], NULL
 
     def _blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
-    def _prefix(self, seq: Sequence, num_computed: int, slot: int) -> Snapshot:
-        blocks = seq.blocks[: num_computed // self.block_size]
-        return Snapshot(num_computed, tuple(map(self.blocks.share, blocks)), self.slots.share(slot))
+    def _prefix(self, seq: Sequence, num_computed: int, state: tuple[int, int]) -> Snapshot:
+        blocks = tuple(map(self.blocks.share, seq.blocks[: num_computed // self.block_size]))
+        slot, num_pending = state
+        return Snapshot(num_computed, blocks, self.slots.share(slot), num_pending)
 
     def _release_slots(self, slots: set[int]) -> None:
         for slot in slots - {SKIP}:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from thalweg.config import Rollback
 from thalweg.errors import ConfigError
 from thalweg.memory.sizes import format_nbytes
 
@@ -42,6 +43,10 @@ class CachePlan:
     max_model_len: int
     block_nbytes: int
     slot_nbytes: int
+    """With its log."""
+    rollback: Rollback = Rollback.CHECKPOINT
+    log_size: int = 0
+    """Tokens that each slot's log has room for."""
     num_host_blocks: int = 1
     num_host_slots: int = 1
     """Of the host tier; with only id 0 nothing is allocated for it."""
@@ -116,7 +121,11 @@ def plan_caches(
     longer than the model's own context, is a `ConfigError`.
     """
     block_nbytes = sum(spec.block_nbytes(config.block_size) for spec in specs)
-    slot_nbytes = sum(spec.slot_nbytes() for spec in specs)
+    num_drafts = config.num_drafts if config.speculate != "off" else 0
+    rollback = choose_rollback(specs, config)
+    log_size = num_drafts if rollback.has_log else 0
+    slots_per_seq = SLOTS_PER_SEQ + num_drafts - log_size
+    slot_nbytes = sum(spec.slot_nbytes(log_size) for spec in specs)
     max_model_len = _context(config, model_max_len)
     blocks_per_seq = -(-max_model_len // config.block_size)
     if config.offload_memory:
@@ -131,7 +140,6 @@ def plan_caches(
     num_seqs, num_slots = config.max_num_seqs, slots_budget // max(slot_nbytes, 1)
     if slot_nbytes:
         num_seqs = min(num_seqs, num_slots - 1)
-    num_drafts = config.num_drafts if config.speculate != "off" else 0
     num_blocks = 0
     for _ in range(4):  # each is clamped to the other
         num_blocks = num_seqs * blocks_per_seq + 1
@@ -140,7 +148,7 @@ def plan_caches(
             num_blocks = min(num_blocks, left // block_nbytes)
         num_seqs = min(num_seqs, num_blocks - 1)  # each needs a block of its own
         # Beyond what sequences hold, a snapshot for each block is plenty.
-        num_slots = (SLOTS_PER_SEQ + num_drafts) * num_seqs + num_blocks
+        num_slots = slots_per_seq * num_seqs + num_blocks
         if slot_nbytes:
             num_slots = min(num_slots, (cache_memory - block_nbytes * num_blocks) // slot_nbytes)
     capacity = (num_blocks - 1) * config.block_size
@@ -163,12 +171,30 @@ def plan_caches(
         min(max_model_len, capacity),
         block_nbytes,
         slot_nbytes,
+        rollback,
+        log_size,
         host_blocks,
         host_slots,
         tuple(
             f"{most} {what} were asked for, {num} fit" for most, num, what in clamped if num < most
         ),
     )
+
+
+def choose_rollback(specs: Sequence[CacheSpec], config: EngineConfig) -> Rollback:
+    """What `config.rollback` says, or what takes the least memory and time.
+
+    A pass that stores a state for each draft writes them all; one that logs writes the inputs, and
+    runs those kept a second time: less where a state is larger than its inputs, which is what the
+    benchmarks say of any real model. Without states both are nothing.
+    """
+    if config.rollback != "auto":
+        return Rollback(config.rollback)
+    state = sum(spec.slot_nbytes() for spec in specs)
+    logged = sum(spec.log_nbytes() for spec in specs)
+    if config.speculate == "off" or SLOTS_PER_SEQ * logged >= state:
+        return Rollback.CHECKPOINT
+    return Rollback.REPLAY_LAZY
 
 
 def _context(config: EngineConfig, model_max_len: int) -> int:

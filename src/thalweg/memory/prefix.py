@@ -48,6 +48,8 @@ class Node:
     block: int
     slot: int = NULL
     """The state after the block; NULL: no snapshot here."""
+    num_pending: int = 0
+    """Logged tokens that the state is behind."""
     num_children: int = 0
     last_used: int = 0
     num_resumed: int = 0
@@ -115,8 +117,11 @@ class PrefixCache:
         """A sequence that continues a match, which was made since the last eviction."""
         known = match.num_resumable
         blocks = [node.block for node in match.nodes]
-        slot = match.nodes[known - 1].slot if known else NULL
-        snapshot = Snapshot(known * self._caches.block_size, tuple(blocks[:known]), slot)
+        slot, num_pending = NULL, 0
+        if known:
+            slot, num_pending = match.nodes[known - 1].slot, match.nodes[known - 1].num_pending
+        num_computed = known * self._caches.block_size
+        snapshot = Snapshot(num_computed, tuple(blocks[:known]), slot, num_pending)
         seq = self._caches.resume(snapshot, blocks[known:])
         now = next(self._clock)
         for node in match.nodes:
@@ -158,6 +163,7 @@ class PrefixCache:
         node = self._nodes[keys[snapshot.num_computed // self._caches.block_size - 1]]
         if node.slot == NULL and snapshot.slot != NULL:
             node.slot = self._caches.slots.share(snapshot.slot)
+            node.num_pending = snapshot.num_pending
             node.has_lost_snapshot = False
             node.worth = worth
             self.num_snapshots += 1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LayerCache = dict[str, Tensor]
 """One layer's views of the pools, by name: `per_token` [num_blocks * block_size, ...] and
-`per_sequence` [num_slots, ...]."""
+`per_sequence` [num_slots, ...], `per_draft` [num_slots, log_size, ...]."""
 
 TORCH_DTYPES = {
     DType.FLOAT64: torch.float64,
@@ -36,19 +36,25 @@ class CacheStorage:
         num_slots: int,
         *,
         block_size: int,
+        log_size: int = 0,
         device: str = "cpu",
     ) -> None:
         def allocate(rows: int, t: TensorSpec) -> Tensor:
             return torch.empty((rows, *t.shape), dtype=TORCH_DTYPES[t.dtype], device=device)
 
+        def allocate_log(t: TensorSpec) -> Tensor:
+            return allocate(num_slots * log_size, t).unflatten(0, (num_slots, log_size))
+
         assert all(block_size % t.tokens_per_row == 0 for s in specs for t in s.per_token)
-        self.block_size, self.num_blocks = block_size, num_blocks
+        self.block_size, self.num_blocks, self.log_size = block_size, num_blocks, log_size
         self.paged: list[LayerCache] = [
             {t.name: allocate(num_blocks * block_size // t.tokens_per_row, t) for t in s.per_token}
             for s in specs
         ]
         self.state: list[LayerCache] = [
-            {t.name: allocate(num_slots, t) for t in s.per_sequence} for s in specs
+            {t.name: allocate(num_slots, t) for t in s.per_sequence}
+            | {t.name: allocate_log(t) for t in s.per_draft}
+            for s in specs
         ]
         self.layers: list[LayerCache] = [p | s for p, s in zip(self.paged, self.state, strict=True)]
         for layer in self.state:

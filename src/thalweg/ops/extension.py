@@ -156,6 +156,8 @@ def pass_of(batch: ForwardBatch) -> Any:
         paged.block_table,
         state.load_slots,
         state.store_slots,
+        state.replay.cu_seqlens,
+        state.replay.store_slots,
     )
     assert all(t.dtype == torch.int32 and t.stride(-1) == 1 for t in tensors if t.numel())
     assert paged.slot_mapping.dtype == torch.int64 and paged.slot_mapping.is_contiguous()
@@ -171,8 +173,22 @@ def pass_of(batch: ForwardBatch) -> Any:
         paged.slot_mapping.data_ptr(),
         state.load_slots.data_ptr(),
         state.store_slots.data_ptr(),
+        _replay(batch),
     )
     return made
+
+
+def _replay(batch: ForwardBatch) -> Any:
+    index = batch.state.replay
+    rows = (index.pending, index.pending_at, index.new_at, index.logged, index.logged_at)
+    assert all(t.dtype == torch.int64 for t in rows)
+    return kernels().Replay(
+        batch.shape.num_pending,
+        batch.shape.num_logged,
+        *(t.data_ptr() for t in rows),
+        index.cu_seqlens.data_ptr(),
+        index.store_slots.data_ptr(),
+    )
 
 
 def unit_stride(x: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class BatchBuilder:
-    def __init__(self, block_size: int, device: str) -> None:
-        self._block_size = block_size
+    def __init__(self, block_size: int, device: str, *, log_size: int = 0) -> None:
+        self._block_size, self._log_size = block_size, log_size
         self._device = device
 
     def build(self, plan: StepPlan) -> ForwardBatch:
@@ -20,18 +20,21 @@ class BatchBuilder:
             [sequence_input(row) for row in plan.rows],
             plan.logits_rows,
             block_size=self._block_size,
+            log_size=self._log_size,
             device=self._device,
         )
 
 
 def sequence_input(row: ScheduledRow) -> SequenceInput:
     """What the pass needs to know of one reservation."""
-    seq = row.reservation.seq
+    r = row.reservation
     return SequenceInput(
         token_ids=row.token_ids,
-        start=seq.num_computed,
-        blocks=seq.blocks,
-        load_slot=row.reservation.load_slot,
-        store_slots=row.reservation.store_slots,
-        num_written=seq.num_written,
+        start=r.seq.num_computed,
+        blocks=r.seq.blocks,
+        load_slot=r.load_slot,
+        store_slots=r.store_slots,
+        num_written=r.seq.num_written,
+        num_pending=r.num_pending,
+        num_logged=r.num_logged,
     )

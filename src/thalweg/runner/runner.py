@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from thalweg.batch import ForwardBatch, SequenceInput
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from thalweg.batch import ForwardBatch
-    from thalweg.memory.manager import BlockCopy
+    from thalweg.memory.manager import BlockCopy, Fold
     from thalweg.memory.offload.host_tier import Move
     from thalweg.memory.offload.storage import HostStorage
     from thalweg.memory.storage import CacheStorage, LayerCache
@@ -51,6 +52,16 @@ class Runner:
         for move in moves:
             assert self._host is not None
             self._host.copy(move)
+
+    @torch.inference_mode()
+    def fold(self, folds: Sequence[Fold]) -> None:
+        """Bring states past what is logged: a pass that has no new tokens."""
+        if not folds:
+            return
+        seqs = [SequenceInput.fold(fold.slot, fold.num_pending) for fold in folds]
+        size, log_size = self._storage.block_size, self._storage.log_size
+        batch = ForwardBatch.ragged(seqs, [], block_size=size, log_size=log_size)
+        self._model(batch, self._storage.layers)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from thalweg.memory.manager import BlockCopy, Reservation
+    from thalweg.memory.manager import BlockCopy, Fold, Reservation
     from thalweg.memory.offload.host_tier import Move
     from thalweg.scheduler.constraint import TokenConstraint
     from thalweg.scheduler.cost import Load
@@ -62,10 +62,12 @@ class StepPlan:
     """Packed rows of the step whose logits are wanted, ascending."""
     sampling: tuple[SamplingRow, ...]
     scoring: tuple[ScoringRow, ...]
+    folds: tuple[Fold, ...]
+    """States to bring up to date before the pass."""
     copies: tuple[BlockCopy, ...]
     """Block copies to make before the pass."""
     moves: tuple[Move, ...]
-    """To and from the host tier, to be made in this order after the copies."""
+    """To and from the host tier, to be made in this order after the folds and the copies."""
     load: Load
 
 

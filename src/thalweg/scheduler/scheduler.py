@@ -31,7 +31,7 @@ from thalweg.scheduler.trace import Trace
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from thalweg.memory.manager import BlockCopy, CacheManager, Snapshot
+    from thalweg.memory.manager import BlockCopy, CacheManager, Fold, Snapshot
     from thalweg.memory.offload.host_tier import Move
     from thalweg.memory.prefix import PrefixCache
     from thalweg.scheduler.policy import Policy, StepBudget
@@ -71,6 +71,7 @@ class Scheduler:
             caches, self._reuse, tier or HostTier(caches), max_num_seqs=limits.max_num_seqs
         )
         self._running, self._waiting = self._places.running, self._places.waiting
+        self._folds: list[Fold] = []
         self._copies: list[BlockCopy] = []
         self._num_arrived = 0
 
@@ -171,6 +172,8 @@ class Scheduler:
         for event in new:
             if event.finish_reason is not None:
                 self._places.end(event.sample)
+        for sample in snapshots:
+            self._folds += self._caches.fold(sample.seq)
         self._trace.stepped(result, num_accepted, new)
         return new
 
@@ -194,8 +197,8 @@ class Scheduler:
     def rollback(self, plan: StepPlan) -> None:
         """Undo a step that failed: its sequences are half-written and start again from nothing.
 
-        So do those that only its copies and moves wrote to: they cannot be copied to again once
-        what they were copied from is free.
+        So do those that only its folds, copies and moves wrote to: they cannot be copied to again
+        once what they were copied from is free.
         """
         self._trace.failed()
         for row in plan.rows:
@@ -205,8 +208,10 @@ class Scheduler:
         spoilt = {row.sample for row in plan.rows}
         targets = {copy.dst for copy in plan.copies}
         targets |= {pair.pool for move in plan.moves for pair in move.blocks}
+        folded = {fold.slot for fold in plan.folds}
         for sample in reversed(self._running.copy()):
-            if sample in spoilt or not targets.isdisjoint(sample.seq.blocks):
+            is_written = sample.seq.slot in folded or not targets.isdisjoint(sample.seq.blocks)
+            if sample in spoilt or is_written:
                 self._places.free(sample)
                 self._places.give_way(sample)
         self._places.forget(plan.moves)
@@ -305,10 +310,16 @@ class Scheduler:
                     )
                     logits_rows.append(offset + sample.num_wanted - 1 + n)
             offset += count
+        folds: tuple[Fold, ...] = ()
         copies: tuple[BlockCopy, ...] = ()
         moves: tuple[Move, ...] = ()
         if rows:  # else nobody would make them
-            copies, moves = tuple(self._copies), tuple(self._places.moves)
+            folds, copies, moves = (
+                tuple(self._folds),
+                tuple(self._copies),
+                tuple(self._places.moves),
+            )
+            self._folds.clear()
             self._copies.clear()
             self._places.moves.clear()
         return StepPlan(
@@ -316,6 +327,7 @@ class Scheduler:
             tuple(logits_rows),
             tuple(sampling),
             tuple(scoring),
+            folds=folds,
             copies=copies,
             moves=moves,
             load=load,

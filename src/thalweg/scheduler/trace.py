@@ -56,6 +56,7 @@ class Trace:
             num_blocks=caches.blocks.size,
             block_size=caches.block_size,
             num_slots=caches.slots.size,
+            rollback=caches.rollback.value,
             num_host_blocks=tier.blocks.size,
             num_host_slots=tier.slots.size,
             limits=asdict(limits),

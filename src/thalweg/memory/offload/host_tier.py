@@ -44,6 +44,7 @@ class Parked:
     blocks: tuple[int, ...]
     """Host ids, as `slot`."""
     slot: int
+    num_pending: int
     out: Move
     """What brought it there. Until that was copied there is nothing."""
 
@@ -69,6 +70,7 @@ class HostTier:
             seq.num_written,
             tuple(pair.host for pair in blocks),
             slots[0].host if slots else NULL,
+            seq.num_pending,
             Move(Direction.OUT, blocks, slots),
         )
         self._caches.free(seq)
@@ -88,7 +90,7 @@ class HostTier:
         seq = self._caches.receive(
             known, num_new, has_state=bool(num_slots), num_computed=parked.num_computed
         )
-        seq.num_written = parked.num_written
+        seq.num_written, seq.num_pending = parked.num_written, parked.num_pending
         new = zip(seq.blocks[len(known) :], parked.blocks[len(known) :], strict=True)
         slots = (Pair(seq.slot, parked.slot),) if num_slots else ()
         move = Move(Direction.IN, tuple(Pair(pool, host) for pool, host in new), slots)

@@ -23,7 +23,9 @@ class HostStorage:
         self, pools: CacheStorage, specs: Sequence[CacheSpec], num_blocks: int, num_slots: int
     ) -> None:
         self._pools = pools
-        self._host = CacheStorage(specs, num_blocks, num_slots, block_size=pools.block_size)
+        self._host = CacheStorage(
+            specs, num_blocks, num_slots, block_size=pools.block_size, log_size=pools.log_size
+        )
 
     @property
     def nbytes(self) -> int:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from thalweg.batch import ForwardBatch
     from thalweg.ops.transformer_layer import TransformerLayer, TransformerLayerProblem
 
-POOLS = {GatedDeltaNetParts: ("conv", "ssm"), AttentionParts: ("k", "v")}
+POOLS = {GatedDeltaNetParts: ("conv", "ssm", "log"), AttentionParts: ("k", "v")}
 
 
 def reject(problem: TransformerLayerProblem) -> str | None:
@@ -26,7 +26,7 @@ def reject(problem: TransformerLayerProblem) -> str | None:
 
 
 def bind(problem: TransformerLayerProblem) -> TransformerLayer:
-    first, second = POOLS[type(problem.mixer)]
+    names = POOLS[type(problem.mixer)]
     kernel = extension.kernels().Layer(
         extension.object_of(problem.input_norm),
         _mixer(problem.mixer),
@@ -38,13 +38,15 @@ def bind(problem: TransformerLayerProblem) -> TransformerLayer:
         hidden: Tensor, residual: Tensor, batch: ForwardBatch, cache: Mapping[str, Tensor]
     ) -> tuple[Tensor, Tensor]:
         assert hidden.is_contiguous() and residual.is_contiguous()
-        a, b = cache[first], cache[second]
+        a, b, *log = (cache[name] for name in names)
+        assert all(pool.is_contiguous() for pool in (a, b, *log))
         out, total = torch.empty_like(hidden), torch.empty_like(hidden)
         kernel.run(
             extension.pass_of(batch),
             a.data_ptr(),
             b.data_ptr(),
             a.dtype == torch.bfloat16,
+            log[0].data_ptr() if log else 0,
             hidden.data_ptr(),
             residual.data_ptr(),
             out.data_ptr(),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GatedDeltaNetParts:
-    in_proj: Linear  # q | k | v | z | b | a
+    in_proj: Linear  # z | q | k | v | b | a
     gates: DeltaGates
     conv: CausalConv1d
     delta_rule: GatedDeltaRule
