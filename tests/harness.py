@@ -270,6 +270,15 @@ class Oracle:
         self.rows(tokens)
         return self.nodes[tuple(tokens)].states
 
+    def kv(self, tokens: Sequence[int]) -> list[LayerCache]:
+        """The per-token tensors of the tokens, in order."""
+        self.rows(tokens)
+        nodes = [self.nodes[tuple(tokens[: n + 1])] for n in range(len(tokens))]
+        return [
+            {n: torch.stack([node.kv[i][n] for node in nodes]) for n in layer}
+            for i, layer in enumerate(self.storage.paged)
+        ]
+
     def _extend(self, history: tuple[int, ...], token: int) -> None:
         p, size = len(history), self.tiny.block_size
         if self.current != history:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -23,13 +25,13 @@ from harness import (
 )
 from op_cases import bind
 from thalweg.batch import ForwardBatch, SequenceInput
-from thalweg.config import AttentionConfig
+from thalweg.config import AttentionConfig, Rollback
 from thalweg.ids import NULL, SKIP
 from thalweg.layers.build import BuildContext
 from thalweg.memory.storage import CacheStorage
 from thalweg.ops import sampling
 from thalweg.ops.registry import KernelSelector
-from world import Part, World
+from world import Part, World, bits_of
 
 if TYPE_CHECKING:
     from thalweg.config import ModelConfig
@@ -41,7 +43,10 @@ def prompt(length: int, vocab: int = 32) -> list[int]:
 
 
 def state_of(world: World, slot: int) -> list[LayerCache]:
-    return [{n: t[slot].clone() for n, t in layer.items()} for layer in world.storage.state]
+    return [
+        {t.name: layer[t.name][slot].clone() for t in spec.per_sequence}
+        for spec, layer in zip(world.tiny.cache_specs, world.storage.state, strict=True)
+    ]
 
 
 def same_state(a: list[LayerCache], b: list[LayerCache]) -> bool:
@@ -137,18 +142,45 @@ def test_ragged_prompts_together_equal_alone(kernels: str) -> None:
 
 
 @each_exact
-def test_200_rounds_of_forced_rejection_leave_the_windows_of_single_steps(kernels: str) -> None:
-    """cases.md P8: the conv window is rolled back as well as S."""
-    world = World(tiny(SMALL, kernels), 16, 8)
-    seq = world.start(prompt(3))
+@pytest.mark.parametrize("rollback", Rollback, ids=lambda rollback: rollback.value)
+def test_200_rounds_of_forced_rejection_leave_the_windows_of_single_steps(
+    kernels: str, rollback: Rollback
+) -> None:
+    """cases.md P8: conv window, S and KV are those of the tokens that were kept."""
+    world = World(tiny(SMALL, kernels), 40, 8, rollback=rollback)
+    seq, rng = world.start(prompt(3)), random.Random(1)
     for i in range(200):
-        world.verify(seq, [i % 5, 1, *[2] * (i % 3)], 1)
+        drafts = rng.choices(range(32), k=rng.randint(0, 4))
+        world.verify(seq, [i % 5, *drafts], 1 + rng.choice([0, rng.randint(0, len(drafts))]))
         if i % 20 == 0:
-            expected = world.oracle.states(seq.history)
-            assert same_state(state_of(world, seq.held.slot), expected), i
-    assert len(seq.history) == 203
-    assert same_state(state_of(world, seq.held.slot), world.oracle.states(seq.history))
+            assert same_state(world.state(seq), world.oracle.states(seq.history)), i
+    assert 250 < len(seq.history) < 400
+    assert same_state(world.state(seq), world.oracle.states(seq.history))
+    rows = [seq.held.blocks[p // 16] * 16 + p % 16 for p in range(len(seq.history))]
+    for layer, expected in zip(world.storage.paged, world.oracle.kv(seq.history), strict=True):
+        assert all(same_bits(layer[n][rows], expected[n]) for n in expected)
     world.close()
+
+
+@each_exact
+def test_a_replayed_verify_pass_writes_its_own_slot_alone(kernels: str) -> None:
+    """cases.md P22, REPLAY: own slot = after the first token; the drafts are in its log."""
+    world = World(tiny(SMALL, kernels), rollback=Rollback.REPLAY_LAZY)
+    seq = world.start(prompt(5))
+    before, own = bits_of(world.storage), seq.held.slot
+    r = world.manager.reserve(seq.held, 4, num_drafts=3)
+    tokens = [2, 3, 1, 4]
+    row = SequenceInput(tokens, 5, seq.held.blocks, own, r.store_slots, num_logged=r.num_logged)
+    batch = ForwardBatch.ragged([row], range(4), block_size=16, log_size=world.log_size)
+    world.tiny.model(batch, world.storage.layers)
+    world._check_exclusive(before, [([*range(16 * 64)], [own])])
+    assert same_state(state_of(world, own), world.oracle.states([*seq.history, 2]))
+    for num_kept in (4, 2):  # of the same log
+        entry = replace(seq, held=replace(seq.held, num_pending=num_kept - 1))
+        assert same_state(
+            world.state(entry), world.oracle.states([*seq.history, *tokens[:num_kept]])
+        )
+    world.manager.abort(r)
 
 
 @each_exact

@@ -7,10 +7,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from harness import MODELS, tiny
-from thalweg.config import EngineConfig
+from thalweg.config import EngineConfig, Rollback
 from thalweg.errors import ConfigError
 from thalweg.memory.offload.storage import HostStorage
-from thalweg.memory.plan import CachePlan, plan_caches
+from thalweg.memory.plan import CachePlan, choose_rollback, plan_caches
 from thalweg.memory.spec import CacheSpec, DType, TensorSpec
 from thalweg.memory.storage import CacheStorage
 
@@ -118,3 +118,36 @@ def test_a_context_that_was_asked_for_fits_or_is_refused() -> None:
         asked(41, 11 * 160)
     with pytest.raises(ConfigError, match="max_model_len = 101 is longer than the model's 100"):
         asked(101, 1 << 20)
+
+
+@pytest.mark.parametrize("rollback", Rollback, ids=lambda rollback: rollback.value)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_log_or_spare_slots_are_inside_the_budget(name: str, rollback: Rollback) -> None:
+    """cases.md M13"""
+    model = tiny(MODELS[name])
+    config = EngineConfig(max_num_seqs=3, speculate="lookup", rollback=rollback.value)
+    p = plan_caches(model.cache_specs, config, cache_memory=1 << 22, model_max_len=200)
+    assert (p.rollback, p.log_size) == (rollback, 4 if rollback.has_log else 0)
+    assert p.num_slots == p.num_blocks + 3 * (2 if rollback.has_log else 6)
+    storage = CacheStorage(
+        model.cache_specs, p.num_blocks, p.num_slots, block_size=16, log_size=p.log_size
+    )
+    assert storage.nbytes == p.nbytes <= 1 << 22
+
+
+@pytest.mark.parametrize(
+    ("state_size", "logged_size", "chosen"),
+    [(0, 0, Rollback.CHECKPOINT), (20, 10, Rollback.CHECKPOINT), (21, 10, Rollback.REPLAY_LAZY)],
+)
+def test_the_cheapest_rollback_is_chosen(
+    state_size: int, logged_size: int, chosen: Rollback
+) -> None:
+    """A log where states are large, spare slots where they are not; nothing without drafts."""
+    state = (TensorSpec("ssm", (state_size,), DType.FLOAT32),) if state_size else ()
+    logged = (TensorSpec("log", (logged_size,), DType.FLOAT32),) if logged_size else ()
+    parts = [CacheSpec((TensorSpec("k", (4,), DType.FLOAT32),), state, logged)]
+    for speculate, expected in (("lookup", chosen), ("off", Rollback.CHECKPOINT)):
+        config = EngineConfig(speculate=speculate)
+        assert choose_rollback(parts, config) is expected
+        p = plan_caches(parts, config, cache_memory=1 << 20, model_max_len=64)
+        assert p.rollback is expected
