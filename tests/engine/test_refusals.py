@@ -90,6 +90,8 @@ def test_a_tokenizer_wider_than_the_model(copy: Path) -> None:
         ({"device": "cuda"}, "device = 'cuda' is not available: use cpu"),
         ({"dtype": "int8"}, "dtype = 'int8' is not available: use float32, "),
         ({"kernels": "magic"}, "kernels = 'magic' is not available: use auto, "),
+        ({"rollback": "undo"}, "rollback = 'undo' is not available: use auto, checkpoint, "),
+        ({"rollback": "replay"}, "rollback = 'replay' is of no use without speculate"),
         ({"max_num_seqs": 0}, "max_num_seqs = 0 is not allowed: an integer >= 1"),
         ({"max_model_len": 2000}, "max_model_len = 2000 is longer than the model's 1024"),
         ({"cache_memory": 10}, "cache_memory = 10 is too small: at least "),
