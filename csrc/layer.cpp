@@ -3,19 +3,10 @@
 #include <cstring>
 
 #include "addresses.h"
+#include "room.h"
 
 namespace thalweg {
 namespace {
-
-// Floats between two steps.
-class Room {
- public:
-  explicit Room(int64_t count) : memory_(new float[count]) {}
-  Address at(int64_t offset = 0) const { return reinterpret_cast<Address>(memory_.get() + offset); }
-
- private:
-  std::unique_ptr<float[]> memory_;
-};
 
 // Vectors of heads inside rows of floats.
 struct Heads {

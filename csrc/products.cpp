@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "addresses.h"
+#include "room.h"
 #include "threads.h"
 
 namespace thalweg {
@@ -77,7 +78,7 @@ void run_silu(const Kernels& kernels, const SiluCall& call, int64_t rows) {
 // down(silu(gate(x)) * up(x)) into call.out; the call's weight is set here.
 void run_mlp(const Kernels& kernels, const Packed& gate_up, const Packed& down, LinearCall call) {
   int64_t width = down.k();
-  std::unique_ptr<float[]> wide(new float[call.rows * 2 * width]), active(new float[call.rows * width]);
+  Room wide(call.rows * 2 * width), active(call.rows * width);
   LinearCall first = call;
   first.out = wide.get(), first.out_stride = 2 * width;
   run_linear(kernels, gate_up, first);
