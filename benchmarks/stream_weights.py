@@ -3,7 +3,8 @@
     python benchmarks/stream_weights.py --threads 2
 
 One row against the projections of Qwen3.5-0.8B, enough copies that no cache holds them. Reading
-and multiplying take turns, and a line has the medians and their ratio. Run it on a quiet machine.
+and multiplying take turns, and a line has the medians and their ratio. What Python needs around a
+product is not part of it: `engine_overhead.py` measures that. Run it on a quiet machine.
 """
 
 from __future__ import annotations
@@ -43,17 +44,18 @@ def seconds(call: Callable[[], object]) -> float:
 def measure(kind: str, *, megabytes: int, repeats: int) -> tuple[float, float]:
     """-> GB/s of reading, GB/s of products; medians."""
     kernels, products, total = extension.kernels(), [], 0
+    x, y = torch.randn(1, max(k for _, k in SHAPES)), torch.empty(1, max(n for n, _ in SHAPES))
     while total < megabytes << 20:
         for n, k in SHAPES:
             w = weight(kind, n, k)
             call = KernelSelector("cpu").bind(linear.OP, linear.LinearProblem(w))
-            products.append((call, torch.randn(1, k)))
+            products.append((extension.object_of(call), k, n))
             total += extension.packed(w).nbytes
     memory = torch.ones(total, dtype=torch.uint8)
 
     def multiply() -> None:
-        for call, x in products:
-            call(x)
+        for product, k, n in products:
+            product.run(x.data_ptr(), k, 1, y.data_ptr(), n)
 
     read_times, multiply_times = [], []
     for _ in range(repeats + 1):  # the first of each warms up

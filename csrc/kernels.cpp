@@ -1,6 +1,7 @@
 #include "kernels.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "addresses.h"
@@ -265,6 +266,15 @@ std::vector<int64_t> Sampler::run(Address logits, int64_t stride,
     tokens[i] = sample(*kernels_, floats(logits) + i * stride, vocab_size_, draw);
   });
   return tokens;
+}
+
+std::vector<float> Sampler::run_largest(Address logits, int64_t stride, int64_t rows) const {
+  std::vector<float> values(rows);
+  parallel(rows, [&](int64_t i) {
+    Largest found = kernels_->largest(floats(logits) + i * stride, vocab_size_);
+    values[i] = found.has_nan ? NAN : found.value;
+  });
+  return values;
 }
 
 void Sampler::run_logprobs(Address logits, int64_t stride, int64_t rows, Address out) const {

@@ -185,6 +185,8 @@ class Sampler {
   std::vector<int64_t> run(Address logits, int64_t stride, const std::vector<double>& temperature,
                            const std::vector<int64_t>& top_k, const std::vector<float>& top_p,
                            const std::vector<float>& min_p, const std::vector<uint64_t>& key) const;
+  // Of each row; NaN if there is one.
+  std::vector<float> run_largest(Address logits, int64_t stride, int64_t rows) const;
   void run_logprobs(Address logits, int64_t stride, int64_t rows, Address out) const;
 
  private:

@@ -1,6 +1,7 @@
 #include "layer.h"
 
 #include <cstring>
+#include <stdexcept>
 
 #include "addresses.h"
 #include "room.h"
@@ -126,14 +127,28 @@ Layer::Layer(std::shared_ptr<Norm> input_norm, std::shared_ptr<Mixer> mixer,
       mixer_(std::move(mixer)),
       mlp_(std::move(mlp)) {}
 
-void Layer::run(const Pass& pass, Address first_pool, Address second_pool, bool bf16, Address log,
-                Address hidden, Address residual, Address out, Address sum) const {
-  int64_t n = pass.tokens, width = input_norm_->width();
-  Room between(n * width), normed(n * width), mixed(n * width);
-  input_norm_->run_add(hidden, width, residual, width, n, between.at(), normed.at());
-  mixer_->run(pass, {first_pool, second_pool, bf16, log}, normed.at(), mixed.at());
-  post_norm_->run_add(mixed.at(), width, between.at(), width, n, sum, normed.at());
-  mlp_->run(normed.at(), width, n, out);
+void Layer::run(const Pass& pass, const Pools& pools, Address hidden, Address residual,
+                Address out, Address sum) const {
+  int64_t n = pass.tokens;
+  Room between(n * width()), normed(n * width()), mixed(n * width());
+  input_norm_->run_add(hidden, width(), residual, width(), n, between.at(), normed.at());
+  mixer_->run(pass, pools, normed.at(), mixed.at());
+  post_norm_->run_add(mixed.at(), width(), between.at(), width(), n, sum, normed.at());
+  mlp_->run(normed.at(), width(), n, out);
+}
+
+void Layers::run(const Pass& pass, const std::vector<Pools>& pools, Address hidden,
+                 Address residual, Address out, Address sum) const {
+  if (pools.size() != layers_.size()) throw std::invalid_argument("pools of other layers");
+  int64_t size = pass.tokens * layers_[0]->width();
+  Room between[2] = {Room(2 * size), Room(2 * size)};
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    bool last = i + 1 == layers_.size();
+    Address next = last ? out : between[i % 2].at();
+    Address next_sum = last ? sum : between[i % 2].at(size);
+    layers_[i]->run(pass, pools[i], hidden, residual, next, next_sum);
+    hidden = next, residual = next_sum;
+  }
 }
 
 }  // namespace thalweg

@@ -73,14 +73,27 @@ class Layer {
  public:
   Layer(std::shared_ptr<Norm> input_norm, std::shared_ptr<Mixer> mixer,
         std::shared_ptr<Norm> post_norm, std::shared_ptr<FeedForward> mlp);
-  // hidden, residual -> out, sum: [tokens, hidden_size] each
-  void run(const Pass& pass, Address first_pool, Address second_pool, bool bf16, Address log,
-           Address hidden, Address residual, Address out, Address sum) const;
+  int64_t width() const { return input_norm_->width(); }
+  // hidden, residual -> out, sum: [tokens, width] each
+  void run(const Pass& pass, const Pools& pools, Address hidden, Address residual, Address out,
+           Address sum) const;
 
  private:
   std::shared_ptr<Norm> input_norm_, post_norm_;
   std::shared_ptr<Mixer> mixer_;
   std::shared_ptr<FeedForward> mlp_;
+};
+
+// Several of them, one after the other.
+class Layers {
+ public:
+  explicit Layers(std::vector<std::shared_ptr<Layer>> layers) : layers_(std::move(layers)) {}
+  // Each layer's pools; for the rest see `Layer`.
+  void run(const Pass& pass, const std::vector<Pools>& pools, Address hidden, Address residual,
+           Address out, Address sum) const;
+
+ private:
+  std::vector<std::shared_ptr<Layer>> layers_;
 };
 
 }  // namespace thalweg

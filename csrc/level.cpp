@@ -13,6 +13,43 @@ void exp_all(const float* x, float* y, int64_t n) {
   }
 }
 
+Largest largest(const float* x, int64_t n) {
+  constexpr int64_t kChunk = 1024;
+  Largest found{-__builtin_inff(), 0, false};
+  int64_t chunk = 0;  // where the largest value is first
+  for (int64_t begin = 0; begin < n; begin += kChunk) {
+    constexpr int kChains = 4;
+    vf most[kChains];
+    vi nan{};
+    for (vf& m : most) m = splat(found.value);
+    int64_t end = least(n, begin + kChunk), i = begin;
+    for (; i + kChains * W <= end; i += kChains * W) {
+      for (int c = 0; c < kChains; ++c) {
+        vf v = load(x + i + c * W);
+        most[c] = v > most[c] ? v : most[c];
+        nan |= v != v;
+      }
+    }
+    float value = found.value;
+    for (int j = 0; j < W; ++j) {
+      for (vf& m : most) value = m[j] > value ? m[j] : value;
+      found.has_nan |= nan[j] != 0;
+    }
+    for (; i < end; ++i) {
+      value = x[i] > value ? x[i] : value;
+      found.has_nan |= x[i] != x[i];
+    }
+    if (value > found.value) found.value = value, chunk = begin;
+  }
+  for (int64_t i = chunk; i < n; ++i) {
+    if (x[i] == found.value) {
+      found.place = i;
+      break;
+    }
+  }
+  return found;
+}
+
 // Nothing but loads, to compare with: the bits of whole KiB, added up.
 uint32_t read_all(const uint8_t* data, int64_t bytes) {
   constexpr int kChains = 8;
@@ -47,6 +84,7 @@ const Kernels kKernels = {
     route,
     combine,
     exp_all,
+    largest,
     read_all,
 };
 

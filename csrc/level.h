@@ -195,6 +195,13 @@ struct CombineCall {
   float* out;
 };
 
+// Of a row: the largest value that is a number, where it is first, and whether all are numbers.
+struct Largest {
+  float value;
+  int64_t place;
+  bool has_nan;
+};
+
 struct Kernels {
   const char* name;
   void (*quantise)(const QuantiseCall&, int64_t row);
@@ -212,6 +219,7 @@ struct Kernels {
   void (*route)(const RouterCall&, int64_t row);
   void (*combine)(const CombineCall&, int64_t row);
   void (*exp)(const float* x, float* y, int64_t n);
+  Largest (*largest)(const float* x, int64_t n);
   uint32_t (*read)(const uint8_t* data, int64_t bytes);
 };
 

@@ -15,6 +15,9 @@ using namespace thalweg;
 // Addresses of rows and of the order of their groups, or 0.
 using PartTuple = std::tuple<Address, int32_t, int64_t, Address>;
 
+// Addresses of a layer's two pools and of its log, or 0, and whether the pools are bfloat16.
+using PoolsTuple = std::tuple<Address, Address, Address, bool>;
+
 NB_MODULE(_kernels, m) {
   using Unlocked = nb::call_guard<nb::gil_scoped_release>;
 
@@ -109,10 +112,21 @@ NB_MODULE(_kernels, m) {
            nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
   nb::class_<Layer>(m, "Layer")
       .def(nb::init<std::shared_ptr<Norm>, std::shared_ptr<Mixer>, std::shared_ptr<Norm>,
-                    std::shared_ptr<FeedForward>>())
-      .def("run", &Layer::run, Unlocked());
+                    std::shared_ptr<FeedForward>>());
+  nb::class_<Layers>(m, "Layers")
+      .def(nb::init<std::vector<std::shared_ptr<Layer>>>())
+      .def("run", [](const Layers& self, const Pass& pass, const std::vector<PoolsTuple>& pools,
+                     Address hidden, Address residual, Address out, Address sum) {
+        nb::gil_scoped_release unlocked;
+        std::vector<Pools> all;
+        for (const auto& [first, second, log, bf16] : pools) {
+          all.push_back({first, second, bf16, log});
+        }
+        self.run(pass, all, hidden, residual, out, sum);
+      });
   nb::class_<Sampler>(m, "Sampler")
       .def(nb::init<int64_t>())
       .def("run", &Sampler::run, Unlocked())
+      .def("run_largest", &Sampler::run_largest, Unlocked())
       .def("run_logprobs", &Sampler::run_logprobs, Unlocked());
 }

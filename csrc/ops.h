@@ -21,6 +21,7 @@ void attention_merge(const AttentionCall& c, const AttentionItem& item, const Pa
 void route(const RouterCall& c, int64_t row);
 void combine(const CombineCall& c, int64_t row);
 uint32_t read_all(const uint8_t* data, int64_t bytes);
+Largest largest(const float* x, int64_t n);
 void exp_all(const float* x, float* y, int64_t n);
 
 }  // namespace thalweg::THALWEG_LEVEL

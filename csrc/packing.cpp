@@ -187,12 +187,12 @@ class Rows {
 
 uint8_t* allocate(int64_t bytes) {
   constexpr int64_t kHuge = int64_t{2} << 20;
-  int64_t alignment = bytes >= 2 * kHuge ? kHuge : 64;
+  int64_t alignment = bytes >= kHuge ? kHuge : 64;
   int64_t size = ceil_div(bytes > 0 ? bytes : 1, alignment) * alignment;
   void* p = std::aligned_alloc(alignment, size);
   if (!p) throw std::bad_alloc();
-#ifdef MADV_HUGEPAGE
-  if (alignment == kHuge) madvise(p, size, MADV_HUGEPAGE);
+#ifdef MADV_HUGEPAGE  // whole ones: the rest of the last would be memory for nothing
+  if (alignment == kHuge) madvise(p, bytes / kHuge * kHuge, MADV_HUGEPAGE);
 #endif
   return static_cast<uint8_t*>(p);
 }

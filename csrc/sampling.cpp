@@ -21,17 +21,6 @@ double uniform(uint64_t key, int64_t id) {
   return (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;
 }
 
-float largest(const float* x, int64_t n) {
-  float lanes[16];
-  std::fill(lanes, lanes + 16, -HUGE_VALF);
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    for (int j = 0; j < 16; ++j) lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
-  }
-  for (; i < n; ++i) lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
-  return *std::max_element(lanes, lanes + 16);
-}
-
 // exp of x - offset into `out`, and its sum: 16 lanes in chunks of 1024, folded, the chunks added
 // in double, ascending.
 double exp_and_sum(const Kernels& kernels, const float* x, float offset, int64_t n, float* out) {
@@ -86,9 +75,10 @@ void keep_top_p(std::vector<Candidate>& candidates, const std::vector<float>& pr
 }
 
 // The finite (logits - max) / temperature; of these the `top_k` first, all if it is 0. Ids ascend.
-std::vector<Candidate> candidates_of(const float* logits, int64_t vocab_size, const Draw& draw) {
+std::vector<Candidate> candidates_of(const Kernels& kernels, const float* logits,
+                                     int64_t vocab_size, const Draw& draw) {
   constexpr int64_t kBlock = 64;
-  float max = largest(logits, vocab_size);
+  float max = kernels.largest(logits, vocab_size).value;
   float temperature = static_cast<float>(std::max(draw.temperature, kColdest));
   int64_t top_k = draw.top_k > 0 ? std::min(draw.top_k, vocab_size) : vocab_size;
   float floor = -HUGE_VALF;  // of `top_k` candidates; what comes later must be larger
@@ -124,7 +114,7 @@ void filter(const Kernels& kernels, std::vector<Candidate>& candidates, const Dr
   int64_t n = static_cast<int64_t>(candidates.size());
   std::vector<float> values(n), probs(n);
   for (int64_t i = 0; i < n; ++i) values[i] = candidates[i].value;
-  float max = largest(values.data(), n);
+  float max = kernels.largest(values.data(), n).value;
   float total = static_cast<float>(exp_and_sum(kernels, values.data(), max, n, probs.data()));
   for (float& p : probs) p = p / total;
   if (draw.min_p > 0.0f) {  // the most likely stays under top_p, so the two may change places
@@ -184,18 +174,15 @@ double log_of(double x) {
 }
 
 int64_t sample(const Kernels& kernels, const float* logits, int64_t vocab_size, const Draw& draw) {
-  if (draw.temperature == 0.0) {
-    float max = largest(logits, vocab_size);
-    return std::max<int64_t>(0, std::find(logits, logits + vocab_size, max) - logits) % vocab_size;
-  }
-  std::vector<Candidate> candidates = candidates_of(logits, vocab_size, draw);
+  if (draw.temperature == 0.0) return kernels.largest(logits, vocab_size).place;
+  std::vector<Candidate> candidates = candidates_of(kernels, logits, vocab_size, draw);
   if (candidates.empty()) return 0;  // no finite logit
   filter(kernels, candidates, draw);
   return draw_token(candidates.data(), static_cast<int64_t>(candidates.size()), draw.key);
 }
 
 void log_softmax(const Kernels& kernels, const float* logits, int64_t vocab_size, float* out) {
-  float max = largest(logits, vocab_size);
+  float max = kernels.largest(logits, vocab_size).value;
   double total = exp_and_sum(kernels, logits, max, vocab_size, out);
   float log_total = static_cast<float>(log_of(total));
   for (int64_t i = 0; i < vocab_size; ++i) out[i] = (logits[i] - max) - log_total;

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,6 +14,8 @@ from thalweg.ids import NULL, SKIP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +213,13 @@ class ForwardBatch:
         store_slots = list(chain.from_iterable(s.store_slots for s in seqs))
         assert len(store_slots) == len(positions)
         lens = [len(s.token_ids) for s in seqs]
-        width = max((len(s.blocks) for s in seqs), default=0)
+        table = np.full((len(seqs), max((len(s.blocks) for s in seqs), default=0)), NULL, np.int32)
+        for row, seq in zip(table, seqs, strict=True):
+            row[: len(seq.blocks)] = seq.blocks
 
-        def int32(values: Sequence[object]) -> Tensor:
-            return torch.tensor(values, dtype=torch.int32, device=device)
+        def int32(values: Sequence[int] | NDArray[np.int32]) -> Tensor:
+            # By numpy: torch takes ten times as long to look at a list.
+            return torch.from_numpy(np.asarray(values, np.int32)).to(device)
 
         rope_positions = int32(positions)
         return cls(
@@ -224,12 +230,10 @@ class ForwardBatch:
             seq_lens=int32([s.seq_len for s in seqs]),
             logits_rows=int32(logits_rows),
             paged=PagedIndex(
-                int32([[*s.blocks, *[NULL] * (width - len(s.blocks))] for s in seqs]),
-                torch.tensor(
-                    list(chain.from_iterable(_cache_rows(s, block_size) for s in seqs)),
-                    dtype=torch.int64,
-                    device=device,
-                ),
+                int32(table),
+                torch.from_numpy(
+                    np.asarray([r for s in seqs for r in _cache_rows(s, block_size)], np.int64)
+                ).to(device),
             ),
             state=StateIndex(
                 int32([s.load_slot for s in seqs]),

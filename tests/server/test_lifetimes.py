@@ -28,9 +28,9 @@ def slow_passes(served_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = served_llm.loaded.engine._parts.sampler
     draw = sampler._draw
 
-    def slowly(logits: Any, rows: Any) -> Any:
+    def slowly(*args: Any, **options: Any) -> Any:
         time.sleep(0.005)
-        return draw(logits, rows)
+        return draw(*args, **options)
 
     monkeypatch.setattr(sampler, "_draw", slowly)
 
@@ -127,11 +127,11 @@ def test_a_request_that_fails_ends_alone(server: Running, monkeypatch: pytest.Mo
     sampler = server.loaded.engine._parts.sampler
     draw = sampler._draw
 
-    def fail(logits: Any, rows: Any) -> Any:
+    def fail(logits: Any, rows: Any, **options: Any) -> Any:
         for row in rows:
             if row.request.seed == 13 and len(row.history) - len(row.request.prompt) == 3:
                 raise ArithmeticError("injected")
-        return draw(logits, rows)
+        return draw(logits, rows, **options)
 
     expected = server.chat(seed=5, max_tokens=30).json()["choices"]
     monkeypatch.setattr(sampler, "_draw", fail)

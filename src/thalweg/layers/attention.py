@@ -10,7 +10,7 @@ from thalweg.layers.linear import Linear
 from thalweg.layers.norm import RMSNorm
 from thalweg.ops import paged_attention, rotary
 from thalweg.ops.paged_attention import AttentionInputs
-from thalweg.ops.transformer_layer import AttentionParts
+from thalweg.ops.transformer_layers import AttentionParts
 
 if TYPE_CHECKING:
     from thalweg.batch import ForwardBatch

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from thalweg.layers.linear import Linear
 from thalweg.ops import causal_conv1d, gated_delta_rule, rms_norm
-from thalweg.ops.transformer_layer import GatedDeltaNetParts
+from thalweg.ops.transformer_layers import GatedDeltaNetParts
 
 if TYPE_CHECKING:
     from thalweg.batch import ForwardBatch

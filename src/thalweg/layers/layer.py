@@ -19,7 +19,7 @@ from thalweg.layers.gated_delta_net import GatedDeltaNet
 from thalweg.layers.mlp import MLP
 from thalweg.layers.moe import MoE
 from thalweg.layers.norm import AddRMSNorm
-from thalweg.ops import transformer_layer
+from thalweg.ops.transformer_layers import LayerParts
 
 if TYPE_CHECKING:
     from thalweg.batch import ForwardBatch
@@ -39,27 +39,25 @@ class TransformerLayer(nn.Module):
         self.mixer = build_mixer(config.mixer, weights, build)
         self.post_attention_layernorm = AddRMSNorm(weights.scope("post_attention_layernorm"), build)
         self.mlp = build_mlp(config.mlp, weights.scope("mlp"), build)
-        self.fused = build.kernels.fuse(
-            transformer_layer.OP,
-            transformer_layer.TransformerLayerProblem(
-                self.input_layernorm.norm,
-                self.mixer.parts,
-                self.post_attention_layernorm.norm,
-                self.mlp.product,
-            ),
-        )
-        """All of it in one call, with the same bits; None: one part after the other."""
 
     @property
     def cache_spec(self) -> CacheSpec:
         return self.mixer.cache_spec
 
+    @property
+    def parts(self) -> LayerParts:
+        """Its bound ops, for a kernel that does whole layers."""
+        return LayerParts(
+            self.input_layernorm.norm,
+            self.mixer.parts,
+            self.post_attention_layernorm.norm,
+            self.mlp.product,
+        )
+
     def forward(
         self, hidden: Tensor, residual: Tensor, batch: ForwardBatch, cache: LayerCache
     ) -> tuple[Tensor, Tensor]:
         """hidden, residual: [T, hidden_size] -> what is still to be added, and the sum so far"""
-        if self.fused is not None:
-            return self.fused(hidden, residual, batch, cache)
         hidden, residual = self.input_layernorm(hidden, residual)
         hidden = self.mixer(hidden, batch, cache)
         hidden, residual = self.post_attention_layernorm(hidden, residual)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from thalweg.batch import ForwardBatch
     from thalweg.memory.spec import CacheSpec
     from thalweg.memory.storage import LayerCache
-    from thalweg.ops.transformer_layer import AttentionParts, GatedDeltaNetParts
+    from thalweg.ops.transformer_layers import AttentionParts, GatedDeltaNetParts
 
 
 class TokenMixer(Protocol):
@@ -20,7 +20,7 @@ class TokenMixer(Protocol):
 
     @property
     def parts(self) -> GatedDeltaNetParts | AttentionParts:
-        """Its bound ops, for a kernel that does a whole layer."""
+        """Its bound ops, for a kernel that does whole layers."""
 
     def __call__(self, hidden: Tensor, batch: ForwardBatch, cache: LayerCache) -> Tensor:
         """hidden: [T, hidden_size], normed -> [T, hidden_size], to be added to the residual"""

@@ -15,6 +15,7 @@ from thalweg.layers.layer import TransformerLayer
 from thalweg.layers.linear import matrix
 from thalweg.layers.norm import AddRMSNorm
 from thalweg.models.plan import ModelPlan
+from thalweg.ops import transformer_layers
 
 if TYPE_CHECKING:
     from thalweg.batch import ForwardBatch
@@ -41,6 +42,11 @@ class Decoder(nn.Module):
         ]
         self.layers = nn.ModuleList(layers)
         self.cache_specs = [layer.cache_spec for layer in layers]
+        self.at_once = build.kernels.fuse(
+            transformer_layers.OP,
+            transformer_layers.TransformerLayersProblem(tuple(layer.parts for layer in layers)),
+        )
+        """All layers as one call, with the same bits; None: one after the other."""
         self.norm = AddRMSNorm(weights.scope("norm"), build)
         self.mtp = {
             spec.name: weights[spec.name]
@@ -54,8 +60,11 @@ class Decoder(nn.Module):
         [T, hidden_size]"""
         hidden = self.embed_tokens(batch.token_ids)
         residual = torch.zeros_like(hidden)
-        for layer, cache in zip(self.layers, caches, strict=True):
-            hidden, residual = layer(hidden, residual, batch, cache)
+        if self.at_once is not None:
+            hidden, residual = self.at_once(hidden, residual, batch, caches)
+        else:
+            for layer, cache in zip(self.layers, caches, strict=True):
+                hidden, residual = layer(hidden, residual, batch, cache)
         hidden, _ = self.norm(hidden, residual)
         return hidden
 

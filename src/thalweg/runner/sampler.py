@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import is_
 from typing import TYPE_CHECKING
 
 import torch
@@ -40,6 +41,7 @@ class Sampler:
     def __init__(self, kernels: KernelSelector, vocab_size: int, dtype: torch.dtype) -> None:
         problem = sampling.SamplingProblem(vocab_size, dtype)
         self._sample = kernels.bind(sampling.OP, problem)
+        self._largest = kernels.bind(sampling.LARGEST_OP, problem)
         self._logprobs = kernels.bind(sampling.LOGPROBS_OP, problem)
 
     @torch.inference_mode()
@@ -53,7 +55,7 @@ class Sampler:
         for start in range(0, len(plan.logits_rows), ROWS_AT_ONCE):
             stop = min(start + ROWS_AT_ONCE, len(plan.logits_rows))
             logits = source.rows(start, stop)
-            _refuse_no_numbers(logits)
+            self._refuse_no_numbers(logits)
             chunk = range(start, stop)
             for i, score in enumerate(plan.scoring):
                 if score.logits_row in chunk:
@@ -61,23 +63,39 @@ class Sampler:
                     num_top = score.sample.request.params.prompt_logprobs
                     scored[i] = self._token(row, score.token_id, num_top=num_top)
             draws = [(i, r) for i, r in enumerate(plan.sampling) if r.logits_row in chunk]
-            rows = [logits[row.logits_row - start] for _, row in draws]
-            for (i, _), token in zip(draws, self._draw(rows, [r for _, r in draws]), strict=True):
+            tokens = self._draw(logits, [r for _, r in draws], first_row=start)
+            for (i, _), token in zip(draws, tokens, strict=True):
                 sampled[i] = token
         return StepResult(
             tuple(sampled[i] for i in range(len(plan.sampling))),
             tuple(scored[i] for i in range(len(plan.scoring))),
         )
 
-    def _draw(self, logits: Sequence[Tensor], rows: Sequence[SamplingRow]) -> list[Token]:
+    def _draw(self, logits: Tensor, rows: Sequence[SamplingRow], *, first_row: int) -> list[Token]:
+        """logits: [n, vocab_size], from logits row `first_row` of the plan on"""
         if not rows:
             return []
-        edited = torch.stack([edit_logits(x, row) for x, row in zip(logits, rows, strict=True)])
-        chosen = self._sample(edited, [draw(row) for row in rows])
+        places = [row.logits_row - first_row for row in rows]
+        plain = [logits[place] for place in places]
+        edited = [edit_logits(x, row) for x, row in zip(plain, rows, strict=True)]
+        # As a rule every row is drawn from once, as it is: there is nothing to copy.
+        as_they_are = places == [*range(len(logits))] and all(map(is_, plain, edited))
+        chosen = self._sample(
+            logits if as_they_are else torch.stack(edited), [draw(row) for row in rows]
+        )
         return [
             self._token(x, token_id, num_top=row.request.params.logprobs)
-            for x, row, token_id in zip(logits, rows, chosen, strict=True)
+            for x, row, token_id in zip(plain, rows, chosen, strict=True)
         ]
+
+    def _refuse_no_numbers(self, logits: Tensor) -> None:
+        """The kernels sort logits, which a NaN would send astray. logits: [n, vocab_size]"""
+        for largest in self._largest(logits):
+            if not math.isfinite(largest):
+                raise CheckpointError(
+                    f"the largest logit is {largest}: the model's weights are damaged, or too "
+                    f"large for {str(logits.dtype).removeprefix('torch.')}"
+                )
 
     def _token(self, logits: Tensor, token_id: int, *, num_top: int | None) -> Token:
         if num_top is None:
@@ -86,16 +104,6 @@ class Sampler:
         return Token(
             token_id, float(logprobs[token_id]), tuple(sampling.top_tokens(logprobs, num_top))
         )
-
-
-def _refuse_no_numbers(logits: Tensor) -> None:
-    """The kernels sort logits, which a NaN would send astray. logits: [n, vocab_size]"""
-    for largest in logits.amax(-1).tolist():  # NaN if there is one
-        if not math.isfinite(largest):
-            raise CheckpointError(
-                f"the largest logit is {largest}: the model's weights are damaged, or too large "
-                f"for {str(logits.dtype).removeprefix('torch.')}"
-            )
 
 
 def draw(row: SamplingRow) -> Draw:

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "LARGEST_OP",
     "LOGPROBS_OP",
     "OP",
     "Draw",
+    "Largest",
     "LogProbs",
     "Sample",
     "SamplingProblem",
@@ -54,6 +56,11 @@ class Sample(Protocol):
         """logits: [n, vocab_size], a draw a row -> n token ids"""
 
 
+class Largest(Protocol):
+    def __call__(self, logits: Tensor) -> list[float]:
+        """The largest of each row, NaN if there is one. logits: [n, vocab_size] -> n numbers"""
+
+
 class LogProbs(Protocol):
     def __call__(self, logits: Tensor) -> Tensor:
         """log softmax of each row. logits: [n, vocab_size] -> [n, vocab_size]"""
@@ -61,6 +68,13 @@ class LogProbs(Protocol):
 
 OP: Op[SamplingProblem, Sample] = Op(
     "sample", (Kernel("cpu", cpu.bind, cpu.reject), Kernel("reference", reference.bind))
+)
+LARGEST_OP: Op[SamplingProblem, Largest] = Op(
+    "largest",
+    (
+        Kernel("cpu", cpu.bind_largest, cpu.reject),
+        Kernel("reference", reference.bind_largest),
+    ),
 )
 LOGPROBS_OP: Op[SamplingProblem, LogProbs] = Op(
     "logprobs",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from thalweg.ops.sampling import Draw, LogProbs, Sample, SamplingProblem
+    from thalweg.ops.sampling import Draw, Largest, LogProbs, Sample, SamplingProblem
 
 
 def reject(problem: SamplingProblem) -> str | None:
@@ -36,6 +36,18 @@ def bind(problem: SamplingProblem) -> Sample:
         return tokens
 
     return sample
+
+
+def bind_largest(problem: SamplingProblem) -> Largest:
+    kernel = extension.kernels().Sampler(problem.vocab_size)
+
+    def largest(logits: Tensor) -> list[float]:
+        assert logits.shape[1] == problem.vocab_size
+        logits = extension.unit_stride(logits)
+        values: list[float] = kernel.run_largest(logits.data_ptr(), logits.stride(0), len(logits))
+        return values
+
+    return largest
 
 
 def bind_logprobs(problem: SamplingProblem) -> LogProbs:

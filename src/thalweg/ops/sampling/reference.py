@@ -10,7 +10,7 @@ from thalweg.ops.sampling.noise import uniforms
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from thalweg.ops.sampling import Draw, LogProbs, Sample, SamplingProblem
+    from thalweg.ops.sampling import Draw, Largest, LogProbs, Sample, SamplingProblem
 
 COLDEST = 1e-30
 """Temperatures below it leave what it leaves: the largest logit, and no quotient of 0 by 0."""
@@ -21,6 +21,13 @@ def bind(problem: SamplingProblem) -> Sample:
         return [sample_row(row, draw) for row, draw in zip(logits, draws, strict=True)]
 
     return sample
+
+
+def bind_largest(problem: SamplingProblem) -> Largest:
+    def largest(logits: Tensor) -> list[float]:
+        return logits.amax(-1).tolist()  # type: ignore[no-any-return]
+
+    return largest
 
 
 def bind_logprobs(problem: SamplingProblem) -> LogProbs:

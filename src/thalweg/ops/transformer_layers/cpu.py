@@ -5,48 +5,44 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thalweg.ops import extension
-from thalweg.ops.transformer_layer.parts import AttentionParts, GatedDeltaNetParts
+from thalweg.ops.transformer_layers.parts import AttentionParts, GatedDeltaNetParts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
     from thalweg.batch import ForwardBatch
-    from thalweg.ops.transformer_layer import TransformerLayer, TransformerLayerProblem
+    from thalweg.ops.transformer_layers import TransformerLayers, TransformerLayersProblem
+    from thalweg.ops.transformer_layers.parts import LayerParts
 
 POOLS = {GatedDeltaNetParts: ("conv", "ssm", "log"), AttentionParts: ("k", "v")}
 
 
-def reject(problem: TransformerLayerProblem) -> str | None:
-    calls = (problem.input_norm, *_calls(problem.mixer), problem.post_norm, problem.mlp)
-    if all(extension.object_of(call) is not None for call in calls if call is not None):
-        return None
-    return "a part is on another kernel"
+def reject(problem: TransformerLayersProblem) -> str | None:
+    for layer in problem.layers:
+        calls = (layer.input_norm, *_calls(layer.mixer), layer.post_norm, layer.mlp)
+        if any(extension.object_of(call) is None for call in calls if call is not None):
+            return "a part is on another kernel"
+    return None
 
 
-def bind(problem: TransformerLayerProblem) -> TransformerLayer:
-    names = POOLS[type(problem.mixer)]
-    kernel = extension.kernels().Layer(
-        extension.object_of(problem.input_norm),
-        _mixer(problem.mixer),
-        extension.object_of(problem.post_norm),
-        extension.object_of(problem.mlp),
-    )
+def bind(problem: TransformerLayersProblem) -> TransformerLayers:
+    names = [POOLS[type(layer.mixer)] for layer in problem.layers]
+    kernel = extension.kernels().Layers([_layer(layer) for layer in problem.layers])
 
-    def transformer_layer(
-        hidden: Tensor, residual: Tensor, batch: ForwardBatch, cache: Mapping[str, Tensor]
+    def transformer_layers(
+        hidden: Tensor,
+        residual: Tensor,
+        batch: ForwardBatch,
+        caches: Sequence[Mapping[str, Tensor]],
     ) -> tuple[Tensor, Tensor]:
         assert hidden.is_contiguous() and residual.is_contiguous()
-        a, b, *log = (cache[name] for name in names)
-        assert all(pool.is_contiguous() for pool in (a, b, *log))
+        pools = [_pools(cache, each) for cache, each in zip(caches, names, strict=True)]
         out, total = torch.empty_like(hidden), torch.empty_like(hidden)
         kernel.run(
             extension.pass_of(batch),
-            a.data_ptr(),
-            b.data_ptr(),
-            a.dtype == torch.bfloat16,
-            log[0].data_ptr() if log else 0,
+            pools,
             hidden.data_ptr(),
             residual.data_ptr(),
             out.data_ptr(),
@@ -54,7 +50,22 @@ def bind(problem: TransformerLayerProblem) -> TransformerLayer:
         )
         return out, total
 
-    return transformer_layer
+    return transformer_layers
+
+
+def _pools(cache: Mapping[str, Tensor], names: tuple[str, ...]) -> tuple[int, int, int, bool]:
+    """The addresses of two pools and of the log, or 0, and whether they are bfloat16."""
+    a, b, *log = (cache[name] for name in names)
+    assert a.is_contiguous() and b.is_contiguous()
+    log_at = log[0].data_ptr() if log else 0
+    return a.data_ptr(), b.data_ptr(), log_at, a.dtype == torch.bfloat16
+
+
+def _layer(layer: LayerParts) -> Any:
+    of = extension.object_of
+    return extension.kernels().Layer(
+        of(layer.input_norm), _mixer(layer.mixer), of(layer.post_norm), of(layer.mlp)
+    )
 
 
 def _mixer(parts: GatedDeltaNetParts | AttentionParts) -> Any:

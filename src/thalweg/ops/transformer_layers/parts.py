@@ -1,4 +1,4 @@
-"""What the two kinds of mixers are made of: their ops, bound."""
+"""What a layer is made of: its ops, bound."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ if TYPE_CHECKING:
     from thalweg.ops.causal_conv1d import CausalConv1d
     from thalweg.ops.gated_delta_rule import DeltaGates, GatedDeltaRule
     from thalweg.ops.linear import Linear
+    from thalweg.ops.mlp import MLP
+    from thalweg.ops.moe import MoE
     from thalweg.ops.paged_attention import PagedAttention
-    from thalweg.ops.rms_norm import GatedRMSNorm, RMSNorm
+    from thalweg.ops.rms_norm import AddRMSNorm, GatedRMSNorm, RMSNorm
     from thalweg.ops.rotary import Rotary
 
 
@@ -34,3 +36,11 @@ class AttentionParts:
     o_proj: Linear
     output_gate: bool
     """Each head of q is followed by its gate."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerParts:
+    input_norm: AddRMSNorm
+    mixer: GatedDeltaNetParts | AttentionParts
+    post_norm: AddRMSNorm
+    mlp: MLP | MoE
