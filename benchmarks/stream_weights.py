@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -43,7 +43,8 @@ def seconds(call: Callable[[], object]) -> float:
 
 def measure(kind: str, *, megabytes: int, repeats: int) -> tuple[float, float]:
     """-> GB/s of reading, GB/s of products; medians."""
-    kernels, products, total = extension.kernels(), [], 0
+    kernels, total = extension.kernels(), 0
+    products: list[tuple[Any, int, int]] = []
     x, y = torch.randn(1, max(k for _, k in SHAPES)), torch.empty(1, max(n for n, _ in SHAPES))
     while total < megabytes << 20:
         for n, k in SHAPES:

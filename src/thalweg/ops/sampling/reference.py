@@ -25,7 +25,7 @@ def bind(problem: SamplingProblem) -> Sample:
 
 def bind_largest(problem: SamplingProblem) -> Largest:
     def largest(logits: Tensor) -> list[float]:
-        return logits.amax(-1).tolist()  # type: ignore[no-any-return]
+        return logits.amax(-1).tolist()
 
     return largest
 
