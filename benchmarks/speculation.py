@@ -39,7 +39,7 @@ EDITS = {
 The river rises in the hills above Norden and runs south for ninety kilometers. Near the vilage of
 Altmark it is joined by the Lauter, a smaller streem that carries water only in spring. Below the
 bridge the valley widens.""",
-    "code": """Add a type annotation to the functions of this Python code. Answer with the whole code.
+    "code": """Add a type annotation to the functions of this Python code. Answer with all of it.
 
 ```python
 def area(width, height):
