@@ -42,6 +42,7 @@ KINDS: tuple[dict[str, Any], ...] = (
     {"n": 2, "top_k": 40, "frequency_penalty": 0.2},
 )
 FORCED = 4
+each_rollback = pytest.mark.parametrize("rollback", Rollback, ids=lambda each: each.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +137,38 @@ def test_drafts_change_nothing(name: str, cell: Cell, small_tokenizer: Tokenizer
 @pytest.mark.parametrize("name", MODELS)
 def test_the_whole_product(name: str, cell: Cell, small_tokenizer: Tokenizer) -> None:
     check(name, cell, small_tokenizer)
+
+
+@pytest.mark.slow
+@each_rollback
+def test_long_greedy_answers_to_20_prompts(small_tokenizer: Tokenizer, rollback: Rollback) -> None:
+    """P6"""
+    plain, rng = serving("hybrid", small_tokenizer), random.Random(6)
+    params = SamplingParams(temperature=0, max_tokens=440, ignore_eos=True)
+    prompts = [rng.choices(range(500), k=3 * i + 1) for i in range(20)]
+    asked = [make_request(f"{i}", each, params, plain) for i, each in enumerate(prompts)]
+    expected = plain.run(asked)
+    drafter = KnowsAnswers.of(asked, expected, 0.9, varies=True)
+    drafting = Drafting(drafter, 4, rollback)
+    assert serving("hybrid", small_tokenizer, drafting=drafting).run(asked) == expected
+
+
+@each_rollback
+def test_logprobs_of_prompts_in_chunks(small_tokenizer: Tokenizer, rollback: Rollback) -> None:
+    """P15: eight of mixed length at once, drafts of some beside chunks of others."""
+    plain, rng = serving("hybrid", small_tokenizer), random.Random(15)
+    asked = [
+        make_request(
+            f"{i}",
+            rng.choices(range(500), k=length),
+            SamplingParams(seed=i, max_tokens=12, logprobs=2, prompt_logprobs=i % 3),
+            plain,
+        )
+        for i, length in enumerate((1, 5, 16, 17, 40, 64, 99, 130))
+    ]
+    expected = each_alone("hybrid", small_tokenizer, asked)
+    drafting = Drafting(KnowsAnswers.of(asked, expected, 0.8), 3, rollback)
+    sizes = Sizes(max_num_batched_tokens=24)
+    one = serving("hybrid", small_tokenizer, sizes=sizes, drafting=drafting)
+    assert one.run(asked) == expected
+    assert one.speculation.counts.num_kept > 0
