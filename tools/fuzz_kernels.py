@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fuzz_models import fuzz_model
+from fuzz_weights import KINDS, same, stored, unit
 from thalweg.batch import ForwardBatch, SequenceInput
 from thalweg.ids import NULL, SKIP
 from thalweg.ops import (
@@ -24,13 +26,15 @@ from thalweg.ops import (
     paged_attention,
     rms_norm,
 )
-from thalweg.ops.linear.quantise import quantised
+from thalweg.ops.dequantize import BLOCK_TYPES
 from thalweg.ops.registry import KernelSelector
+from thalweg.ops.weight import Matrix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from torch import Tensor
+
 
 BLOCK_SIZE = 16
 
@@ -39,29 +43,21 @@ def bound(op: Any, problem: Any, kind: str = "cpu") -> Any:
     return KernelSelector(kind).bind(op, problem)
 
 
-def same(a: Tensor, b: Tensor) -> None:
-    assert torch.equal(a.contiguous().view(torch.int32), b.contiguous().view(torch.int32))
-
-
 def close(a: Tensor, b: Tensor, tolerance: float = 1e-4) -> None:
     bound = tolerance * (1 + b.abs().max())
     assert bool(((a - b).abs() <= bound).all()), float((a - b).abs().max())
 
 
 def fuzz_linear(rng: random.Random) -> None:
-    n, k = rng.randint(1, 200), rng.choice([rng.randint(1, 700), 32 * rng.randint(1, 20)])
-    weight = torch.randn(n, k) / k**0.5
-    kind = rng.choice(["f32", "bf16", "q8", "q4"])
-    if kind == "bf16":
-        weight = weight.bfloat16().float()
-    elif kind != "f32" and k % 32 == 0:
-        weight = quantised(weight, kind).dense()
+    kind = rng.choice(KINDS)
+    n, k = rng.randint(1, 200), unit(kind) * rng.randint(1, 700 // unit(kind))
+    weight = Matrix((stored((n, k), kind, rng),), torch.float32, torch.device("cpu"))
     problem = linear.LinearProblem(weight, torch.randn(n) if rng.random() < 0.5 else None)
     x = torch.randn(rng.randint(1, 40), k)
     call = bound(linear.OP, problem)
     whole, i = call(x), rng.randrange(len(x))
     same(call(x[i : i + 1]), whole[i : i + 1])
-    rounds = kind.startswith("q") and k % 32 == 0  # activations, to 8 bits
+    rounds = kind in BLOCK_TYPES  # activations, to 8 bits
     close(whole, bound(linear.OP, problem, "reference")(x), 2e-2 if rounds else 1e-4)
 
 
@@ -165,6 +161,7 @@ FUZZERS: tuple[Callable[[random.Random], None], ...] = (
     fuzz_recurrence,
     fuzz_attention,
     fuzz_moe,
+    fuzz_model,
 )
 
 
