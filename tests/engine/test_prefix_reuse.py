@@ -178,6 +178,19 @@ def test_without_snapshots_kv_alone_saves_nothing_but_harms_nothing(chat: Chat) 
     assert chat.computed(chat.ask(prompt)) <= BLOCK
 
 
+def test_whatever_is_given_up_between_requests_the_rest_serves(chat: Chat) -> None:
+    """S28: now blocks, now snapshots, now both are gone from under a prompt that grows."""
+    rng = random.Random(28)
+    cache, history = chat.warm.scheduler.prefix_cache, tokens(9)
+    num_cached = 0
+    for turn in range(40):
+        history += tokens(rng.randint(1, 5), turn)
+        output = chat.ask(history, params=SamplingParams(max_tokens=2, seed=turn))
+        num_cached += output.num_cached_tokens
+        cache.evict(rng.choice([0, 0, 1, 5]), rng.choice([0, 0, 1, 3]))
+    assert num_cached > 40
+
+
 def test_prompt_logprobs_read_no_cache_but_fill_it(chat: Chat) -> None:
     prompt = tokens(21)
     chat.ask(prompt)

@@ -164,6 +164,29 @@ def test_every_weight_type(name: str, kind: str) -> None:
     world.close()
 
 
+@pytest.mark.parametrize("block_size", [16, 32])
+def test_chunks_that_cross_boundaries_of_states(block_size: int) -> None:
+    """cases.md N5: a prompt of 400 in chunks of 24, its state kept at every block boundary; from
+    each of them it goes on alike."""
+    world = World(cpu("small", block_size=block_size), 400 // block_size + 4, 64)
+    seq, tokens = world.start(), [(7 * t + t // 9) % 32 for t in range(400)]
+    kept = [
+        snap
+        for part in chunks(400, 24)
+        for snap in world.run(seq, [tokens[t] for t in part], capture=True)
+    ]
+    assert len(kept) == 400 // block_size
+    for snap in kept:
+        expected = world.oracle.states(snap.history)
+        for layer, single in zip(world.storage.state, expected, strict=True):
+            assert all(same_bits(layer[name][snap.held.slot], single[name]) for name in layer)
+        num_known = len(snap.history)
+        again = world.resume(snap)
+        world.run(again, [*tokens, 5, 6][num_known : num_known + block_size + 2])
+        world.free(again)
+    world.close()
+
+
 def test_scoring_in_one_pass_is_decoding_token_by_token() -> None:
     """cases.md N12: logits of a prompt's rows are those of forced decoding."""
     model = cpu("hybrid")
