@@ -15,6 +15,7 @@ from thalweg.cli.exit_codes import ExitCode
 from thalweg.cli.generate import generate
 from thalweg.cli.inspect import inspect
 from thalweg.cli.plan import plan
+from thalweg.cli.selfcheck import selfcheck
 from thalweg.cli.serve import serve
 from thalweg.errors import ThalwegError
 
@@ -33,6 +34,7 @@ app.command()(chat)
 app.command()(bench)
 app.command()(inspect)
 app.command()(plan)
+app.command()(selfcheck)
 app.command(context_settings={"auto_envvar_prefix": "THALWEG"})(serve)
 
 

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from thalweg.models.loader import Checkpoint, Progress
     from thalweg.models.quantisation import Rounding
 
-__all__ = ["DTYPES", "BuiltModel", "ExecutionPlan", "build_model", "cache_specs"]
+__all__ = [
+    "DTYPES",
+    "BuiltModel",
+    "ExecutionPlan",
+    "build_model",
+    "cache_specs",
+    "set_num_threads",
+]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 """The names in `EngineConfig.dtype`."""

@@ -1,0 +1,1 @@
+"""Whether this model on this machine keeps the promise: the same bits whatever happens around."""
