@@ -184,9 +184,9 @@ def plan_caches(
 def choose_rollback(specs: Sequence[CacheSpec], config: EngineConfig) -> Rollback:
     """What `config.rollback` says, or what takes the least memory and time.
 
-    A pass that stores a state for each draft writes them all; one that logs writes the inputs, and
-    runs those kept a second time: less where a state is larger than its inputs, which is what the
-    benchmarks say of any real model. Without states both are nothing.
+    A slot for each draft is to be compared with the log in each of a sequence's slots. Where the
+    log is smaller it is faster, too (docs/performance.md): a state is dearer to store than to
+    compute again. Without states both are nothing.
     """
     if config.rollback != "auto":
         return Rollback(config.rollback)
