@@ -28,6 +28,7 @@ from thalweg.layers.weights import Weights
 from thalweg.memory.spec import CacheSpec, DType, TensorSpec
 from thalweg.memory.storage import CacheStorage, LayerCache
 from thalweg.models.decoder import Decoder
+from thalweg.models.mtp import MTPModel
 from thalweg.models.plan import ModelPlan
 from thalweg.ops import extension
 from thalweg.ops.registry import KernelSelector
@@ -90,8 +91,9 @@ class Tiny:
 
     @property
     def decoder(self) -> Decoder:
-        assert isinstance(self.model, Decoder)
-        return self.model
+        model = self.model.decoder if isinstance(self.model, MTPModel) else self.model
+        assert isinstance(model, Decoder)
+        return model
 
 
 @cache
@@ -128,8 +130,11 @@ def tiny(
 
 
 def build_tiny(config: ModelConfig, weights: dict[str, Tensor], build: BuildContext) -> Tiny:
-    decoder = Decoder(config, Weights(weights.__getitem__), build)
-    return Tiny(decoder, decoder.cache_specs, build.block_size)
+    model: Decoder | MTPModel
+    model = decoder = Decoder(config, Weights(weights.__getitem__), build)
+    if config.mtp_layers:
+        model = MTPModel(decoder, Weights(weights.__getitem__), build)
+    return Tiny(model, model.cache_specs, build.block_size)
 
 
 def exact_kernels() -> list[str]:

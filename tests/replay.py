@@ -39,6 +39,8 @@ def replay(lines: Iterable[str]) -> int:
                 scheduler.preempt(find(scheduler, event))
             case "draft":
                 scheduler.draft(find(scheduler, event), tuple(event["drafts"]))
+            case "room":
+                scheduler.make_room(event["blocks"], event["slots"])
             case "plan":
                 num_planned += 1
                 plan = scheduler.schedule()

@@ -9,8 +9,12 @@ import pytest
 import torch
 
 from checkpoints import HYBRIDS, Variant, edit_config, edit_tensors, fuse_experts, make_checkpoint
-from thalweg.errors import CheckpointError
+from thalweg.config import EngineConfig
+from thalweg.errors import CheckpointError, ConfigError
+from thalweg.models.headers import read_headers
 from thalweg.models.loader import TokenizerDirectory, open_checkpoint
+from thalweg.models.memory import model_memory
+from thalweg.models.mtp_plan import settle_mtp_weights
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -210,3 +214,22 @@ def test_paths_that_are_no_checkpoint(tmp_path: Path) -> None:
     assert "name its directory" in refusal(tmp_path / "model.safetensors")
     (tmp_path / "notes.txt").write_text("no model is in here, but enough bytes")
     assert "notes.txt is no GGUF file" in refusal(tmp_path / "notes.txt")
+
+
+def test_a_head_is_loaded_where_it_is_used(tmp_path: Path) -> None:
+    """P14: asked for and not there is an error; not asked for, it takes no memory."""
+    make_checkpoint(tmp_path, "qwen3_5", Variant(mtp=True))
+    headers = read_headers(tmp_path)
+    used = settle_mtp_weights(headers, EngineConfig(speculate="mtp"))
+    unused = settle_mtp_weights(headers, EngineConfig(speculate="lookup"))
+    assert used is headers
+    names = {name for name in headers.binding.used if name.startswith("mtp.")}
+    assert {*headers.binding.used} - {*unused.binding.used} == names
+    assert f"left out {len(names)} tensors such as mtp." in unused.report.text()
+    sizes = [model_memory(each, EngineConfig()) for each in (used, unused)]
+    assert sizes[0].weights > sizes[1].weights
+    assert [t.name for t in sizes[0].specs[-1].per_sequence] == ["last_hidden"]
+    assert len(sizes[0].specs) == len(sizes[1].specs) + 1
+    without(tmp_path, r"^mtp\.")
+    with pytest.raises(ConfigError, match="'mtp' is not available: the model has no multi-token"):
+        settle_mtp_weights(read_headers(tmp_path), EngineConfig(speculate="mtp"))

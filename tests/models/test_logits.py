@@ -28,7 +28,6 @@ from checkpoints import (
     MOE,
     Variant,
     edit_config,
-    fuse_experts,
     make_checkpoint,
 )
 from thalweg.batch import ForwardBatch, SequenceInput
@@ -223,11 +222,6 @@ def test_layouts_of_a_file_change_nothing(
     checkpoint = well_conditioned(tmp_path, model_type, variant)
     model = load(tmp_path)
     assert error(model.logits(PROMPTS), expected(checkpoint.model)) < 1e-5
-    mtp = fuse_experts(checkpoint.mtp)
-    assert {*model.decoder.mtp} == {*mtp}
-    assert bool(mtp) == variant.mtp
-    for name, tensor in mtp.items():
-        assert torch.equal(model.decoder.mtp[name], tensor), name
 
 
 ROPES: tuple[dict[str, Any], ...] = (

@@ -12,6 +12,7 @@ from thalweg.memory.plan import plan_memory
 from thalweg.memory.sizes import format_nbytes
 from thalweg.models.headers import read_config, read_headers
 from thalweg.models.memory import memory_without_weights, model_memory
+from thalweg.models.mtp_plan import settle_mtp, settle_mtp_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,5 +100,5 @@ def plan_report(path: str, options: Mapping[str, Any]) -> PlanReport:
 def _model_memory(path: str, config: EngineConfig) -> tuple[ModelMemory, tuple[str, ...]]:
     if (plan := read_config(Path(path))) is not None:
         notes = ("there are no weights in the directory: taken to be bfloat16",)
-        return memory_without_weights(plan, config), notes
-    return model_memory(read_headers(path), config), ()
+        return memory_without_weights(settle_mtp(plan, config), config), notes
+    return model_memory(settle_mtp_weights(read_headers(path), config), config), ()

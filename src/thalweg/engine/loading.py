@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from thalweg.engine.admission import AdmissionLimits
+from thalweg.engine.draft_memory import EngineMemory
 from thalweg.engine.engine import Engine, EngineParts
 from thalweg.engine.speculation import Speculation
 from thalweg.errors import CheckpointError
@@ -15,9 +16,10 @@ from thalweg.memory.offload.host_tier import HostTier
 from thalweg.memory.offload.storage import HostStorage
 from thalweg.memory.plan import CachePlan, MemoryPlan, plan_memory
 from thalweg.memory.storage import CacheStorage
-from thalweg.models.build import DTYPES, ExecutionPlan, build_model
-from thalweg.models.loader import TokenizerDirectory, open_checkpoint
+from thalweg.models.build import ExecutionPlan, build_model
+from thalweg.models.loader import Checkpoint, TokenizerDirectory, open_checkpoint
 from thalweg.models.memory import model_memory
+from thalweg.models.mtp_plan import settle_mtp_weights
 from thalweg.runner.batch_builder import BatchBuilder
 from thalweg.runner.runner import Runner
 from thalweg.runner.sampler import Sampler
@@ -26,6 +28,7 @@ from thalweg.scheduler.reuse import ReusePolicy
 from thalweg.scheduler.scheduler import Scheduler, SchedulerLimits
 from thalweg.scheduler.trace import Trace
 from thalweg.speculative.lookup import LookupDrafter
+from thalweg.speculative.mtp import MTPDrafter
 from thalweg.text import ChatTemplate, Tokenizer, tokenizer_from_gguf
 
 if TYPE_CHECKING:
@@ -35,8 +38,9 @@ if TYPE_CHECKING:
     from thalweg.memory.spec import CacheSpec
     from thalweg.models.build import BuiltModel
     from thalweg.models.load_report import LoadReport
-    from thalweg.models.loader import Checkpoint, Progress
+    from thalweg.models.loader import Progress
     from thalweg.models.quantisation import Rounding
+    from thalweg.speculative.drafter import Drafter
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +83,7 @@ def load_engine(
     """`path` is a Hugging Face directory or a GGUF file. What can be refused is refused before the
     weights are read; `progress` hears of bytes read and bytes in all."""
     checkpoint = open_checkpoint(path)
+    checkpoint = Checkpoint(settle_mtp_weights(checkpoint.headers, config))
     facts = checkpoint.config
     tokenizer, template = load_text(checkpoint)
     if tokenizer.vocab_size > facts.vocab_size:
@@ -128,17 +133,24 @@ def make_parts(model: LoadedModel, config: EngineConfig, plan: CachePlan) -> Eng
     trace = Trace(config.trace_file)
     trace.begin(caches, tier, limits, reuse, config=config)
     num_drafts = 0 if config.speculate == "off" else config.num_drafts
+    built = model.built
+    scheduler = Scheduler(caches, limits, reuse, policy=make_policy(config), tier=tier, trace=trace)
+    sampler = Sampler(built.kernels, built.model.config.vocab_size, built.dtype)
+    runner = Runner(built.mtp or built.model, storage, host)
+    drafter: Drafter = LookupDrafter()
+    if config.speculate == "mtp":
+        assert built.mtp is not None
+        memory = EngineMemory(scheduler, runner)
+        drafter = MTPDrafter(
+            built.mtp, storage.layers[-1], caches, memory=memory, sample=sampler.sample
+        )
     return EngineParts(
         caches=caches,
-        scheduler=Scheduler(
-            caches, limits, reuse, policy=make_policy(config), tier=tier, trace=trace
-        ),
+        scheduler=scheduler,
         batch_builder=BatchBuilder(config.block_size, config.device, log_size=plan.log_size),
-        runner=Runner(model.built.model, storage, host),
-        sampler=Sampler(
-            model.built.kernels, model.built.model.config.vocab_size, DTYPES[config.dtype]
-        ),
-        speculation=Speculation(LookupDrafter(), num_drafts=num_drafts),
+        runner=runner,
+        sampler=sampler,
+        speculation=Speculation(drafter, num_drafts=num_drafts),
         tokenizer=model.tokenizer,
         max_num_waiting=config.max_num_waiting,
     )

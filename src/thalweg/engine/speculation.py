@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from thalweg.runner.sampler import next_draw
 from thalweg.speculative.acceptance import num_accepted
 from thalweg.speculative.counts import DraftCounts
 from thalweg.speculative.drafter import DraftRow
@@ -33,7 +35,7 @@ class Speculation:
         asked = [(s, n) for s in scheduler.decoding if (n := min(most, s.num_left - 1)) > 0]
         if not asked:
             return
-        rows = [DraftRow(s.tokens, n) for s, n in asked]
+        rows = [DraftRow(s.tokens, n, s.seq, partial(next_draw, s)) for s, n in asked]
         for (sample, _), drafts in zip(asked, self._drafter.propose(rows), strict=True):
             scheduler.draft(sample, drafts)
 

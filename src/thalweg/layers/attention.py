@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 from thalweg.layers.linear import Linear
@@ -62,6 +64,11 @@ class Attention(nn.Module):
         inputs = self._project(hidden, batch)
         o = self.attention(inputs, cache["k"], cache["v"], batch)
         return self.o_proj(o.flatten(1), batch)
+
+    def write(self, hidden: Tensor, batch: ForwardBatch, cache: LayerCache) -> None:
+        """Only the k and v rows of hidden: [T, hidden_size]."""
+        unread = replace(batch, seq_lens=torch.zeros_like(batch.seq_lens))  # as padding: no context
+        self.attention(self._project(hidden, batch), cache["k"], cache["v"], unread)
 
     def _project(self, hidden: Tensor, batch: ForwardBatch) -> AttentionInputs:
         c = self.config

@@ -32,8 +32,12 @@ class BuildContext:
 
     def cache_spec(self, mixer: MixerConfig) -> CacheSpec:
         """What a mixer of this model remembers."""
-        dtype = DType.named(str(self.dtype).removeprefix("torch."))
-        return cache_spec(mixer, dtype, kv_dtype=self.kv_dtype or dtype)
+        return cache_spec(mixer, self.kind, kv_dtype=self.kv_dtype or self.kind)
+
+    @property
+    def kind(self) -> DType:
+        """The `dtype`, as plans of memory call it."""
+        return DType.named(str(self.dtype).removeprefix("torch."))
 
     @property
     def state_dtype(self) -> torch.dtype:

@@ -27,3 +27,10 @@ def cache_spec(mixer: MixerConfig, dtype: DType, *, kv_dtype: DType) -> CacheSpe
                 ),
                 per_draft=(TensorSpec("log", inputs, state_dtype),),
             )
+
+
+def mtp_cache_spec(layer: CacheSpec, hidden_size: int, dtype: DType) -> CacheSpec:
+    """What a multi-token-prediction head remembers: what its layer does, and the target's hidden
+    state after each stored or logged token."""
+    last, log = (TensorSpec(name, (hidden_size,), dtype) for name in ("last_hidden", "hidden_log"))
+    return layer.merge(CacheSpec(per_sequence=(last,), per_draft=(log,)))

@@ -166,9 +166,10 @@ class CacheManager:
         return snapshots
 
     def abort(self, r: Reservation) -> None:
-        """Return everything. After a pass has run, the own slot may have been overwritten."""
+        """Return everything, so that pools are as they were if the last reservation ends first.
+        After a pass has run, the own slot may have been overwritten."""
         assert r.seq.reserved
-        self._release_slots(set(r.store_slots) - {r.load_slot})
+        self._release_slots([slot for slot in reversed(r.store_slots) if slot != r.load_slot])
         self._close(r.seq)
 
     def fold(self, seq: Sequence) -> tuple[Fold, ...]:
@@ -254,14 +255,14 @@ class CacheManager:
         slot, num_pending = state
         return Snapshot(num_computed, blocks, self.slots.share(slot), num_pending)
 
-    def _release_slots(self, slots: set[int]) -> None:
-        for slot in slots - {SKIP}:
-            self.slots.release(slot)
+    def _release_slots(self, slots: Iterable[int]) -> None:
+        for slot in slots:
+            if slot != SKIP:
+                self.slots.release(slot)
 
     def _close(self, seq: Sequence) -> None:
         """End a reservation: give back the blocks past what is history."""
         used = self._blocks_for(max(seq.num_computed, seq.num_written))
-        for block in seq.blocks[used:]:
-            self.blocks.release(block)
-        del seq.blocks[used:]
+        while len(seq.blocks) > used:
+            self.blocks.release(seq.blocks.pop())
         seq.reserved = False

@@ -11,6 +11,7 @@ from thalweg.layers.build import BuildContext
 from thalweg.layers.weights import Weights
 from thalweg.models.decoder import Decoder
 from thalweg.models.memory import cache_specs, kv_dtype_of
+from thalweg.models.mtp import MTPModel
 from thalweg.models.quantiser import Quantiser
 from thalweg.ops.extension import default_threads, set_num_threads
 from thalweg.ops.registry import ExecutionPlan, KernelSelector
@@ -36,6 +37,10 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.
 @dataclass(frozen=True, slots=True, eq=False)
 class BuiltModel:
     model: Decoder
+    mtp: MTPModel | None
+    """The same with its head, where the checkpoint has one."""
+    dtype: torch.dtype
+    """Of activations."""
     kernels: KernelSelector
     """What was chosen for the model; the sampler's ops are bound with it too."""
     rounding: Rounding | None
@@ -69,8 +74,9 @@ def build_model(
         quantiser = Quantiser(weights.read, config.quantize)
         weights = Weights(quantiser.read)
     model = Decoder(facts, weights, build)
+    mtp = MTPModel(model, weights, build) if facts.mtp_layers else None
     if all(choice.kernel == "cpu" for choice in kernels.plan().choices):
         torch.set_num_threads(1)  # its pool would take cores from the one all ops run on
     rounding = None if quantiser is None else quantiser.rounding()
     num_threads = config.threads or default_threads()
-    return BuiltModel(model, kernels, rounding, num_threads)
+    return BuiltModel(model, mtp, build.dtype, kernels, rounding, num_threads)

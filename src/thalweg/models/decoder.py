@@ -14,7 +14,6 @@ from thalweg.layers.embedding import Embedding, LMHead
 from thalweg.layers.layer import TransformerLayer
 from thalweg.layers.linear import matrix
 from thalweg.layers.norm import AddRMSNorm
-from thalweg.models.plan import ModelPlan
 from thalweg.ops import transformer_layers
 
 if TYPE_CHECKING:
@@ -48,12 +47,6 @@ class Decoder(nn.Module):
         )
         """All layers as one call, with the same bits; None: one after the other."""
         self.norm = AddRMSNorm(weights.scope("norm"), build)
-        self.mtp = {
-            spec.name: weights[spec.name]
-            for spec in ModelPlan.of(config).weights
-            if spec.name.startswith("mtp.")
-        }
-        """Weights of the multi-token-prediction head as stored, kept for a drafter."""
 
     def forward(self, batch: ForwardBatch, caches: list[LayerCache]) -> Tensor:
         """caches: each layer's, as `cache_specs` says -> every row's final normed hidden state,

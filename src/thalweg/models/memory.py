@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from thalweg.config.engine import KV_DTYPES, QUANTIZE
 from thalweg.config.model import AttentionConfig, MLPConfig
-from thalweg.layers.cache_spec import cache_spec
+from thalweg.layers.cache_spec import cache_spec, mtp_cache_spec
 from thalweg.memory.plan import ModelMemory
 from thalweg.memory.spec import CacheSpec, DType
 from thalweg.models.quantisation import is_rounded, refuse_quantised
@@ -43,9 +43,15 @@ LOGITS_COPIES = 4
 
 
 def cache_specs(facts: ModelConfig, config: EngineConfig) -> list[CacheSpec]:
-    """What each layer remembers, in order."""
+    """What each layer remembers, in order, and then what an MTP head does."""
     dtype, kv_dtype = DType.named(config.dtype), kv_dtype_of(config)
-    return [cache_spec(layer.mixer, dtype, kv_dtype=kv_dtype) for layer in facts.layers]
+    layers = [
+        cache_spec(layer.mixer, dtype, kv_dtype=kv_dtype)
+        for layer in (*facts.layers, *facts.mtp_layers)
+    ]
+    num_layers = len(facts.layers)
+    heads = [mtp_cache_spec(each, facts.hidden_size, dtype) for each in layers[num_layers:]]
+    return layers[:num_layers] + heads
 
 
 def kv_dtype_of(config: EngineConfig) -> DType:

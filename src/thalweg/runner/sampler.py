@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from thalweg.ops.registry import KernelSelector
+    from thalweg.scheduler.request import Request, Sample
 
 ROWS_AT_ONCE = 32
 """Rows of logits in memory at a time: a prompt whose logprobs are wanted has thousands."""
@@ -40,7 +41,8 @@ class LogitsSource:
 class Sampler:
     def __init__(self, kernels: KernelSelector, vocab_size: int, dtype: torch.dtype) -> None:
         problem = sampling.SamplingProblem(vocab_size, dtype)
-        self._sample = kernels.bind(sampling.OP, problem)
+        self.sample = kernels.bind(sampling.OP, problem)
+        """The draw alone, from logits that are edited already."""
         self._largest = kernels.bind(sampling.LARGEST_OP, problem)
         self._logprobs = kernels.bind(sampling.LOGPROBS_OP, problem)
 
@@ -80,7 +82,7 @@ class Sampler:
         edited = [edit_logits(x, row) for x, row in zip(plain, rows, strict=True)]
         # As a rule every row is drawn from once, as it is: there is nothing to copy.
         as_they_are = places == [*range(len(logits))] and all(map(is_, plain, edited))
-        chosen = self._sample(
+        chosen = self.sample(
             logits if as_they_are else torch.stack(edited), [draw(row) for row in rows]
         )
         return [
@@ -107,13 +109,23 @@ class Sampler:
 
 
 def draw(row: SamplingRow) -> Draw:
+    """How a row's token is drawn."""
+    token_index = len(row.history) - len(row.request.prompt)
+    return _draw(row.request, row.sample_index, token_index)
+
+
+def next_draw(sample: Sample, num_drafts: int) -> Draw:
+    """How the token after an answer so far and so many right drafts is drawn."""
+    return _draw(sample.request, sample.index, sample.num_generated + num_drafts)
+
+
+def _draw(request: Request, sample_index: int, token_index: int) -> Draw:
     """The noise of a token is named by its place in its own answer and by nothing else."""
-    request, params = row.request, row.request.params
-    token_index = len(row.history) - len(request.prompt)
+    params = request.params
     return Draw(
         params.temperature,
         params.top_k,
         params.top_p,
         params.min_p,
-        draw_key(request.seed, row.sample_index, token_index),
+        draw_key(request.seed, sample_index, token_index),
     )

@@ -55,6 +55,14 @@ class ScoringRow:
     token_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What is to be made before anyone reads the caches, in this order."""
+
+    folds: tuple[Fold, ...]
+    copies: tuple[BlockCopy, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StepPlan:
     rows: tuple[ScheduledRow, ...]

@@ -17,6 +17,7 @@ from thalweg.scheduler.places import Places
 from thalweg.scheduler.plan import (
     FinishReason,
     NewToken,
+    Pending,
     SamplingRow,
     ScheduledRow,
     ScoringRow,
@@ -109,6 +110,21 @@ class Scheduler:
         """Guesses of what follows a sample's tokens, for the next step. Only of `decoding` ones."""
         self._trace.drafted(sample, drafts)
         sample.drafts = drafts
+
+    def take_pending(self) -> Pending:
+        """What the next step's plan would have to be made before its pass; the caller makes it."""
+        pending = Pending(tuple(self._folds), tuple(self._copies))
+        self._copies.clear()
+        self._folds.clear()
+        return pending
+
+    def make_room(self, num_blocks: int, num_slots: int) -> None:
+        """Have so many free for what is about to be borrowed, as far as the prefix cache can."""
+        blocks, slots = self._caches.blocks.num_free, self._caches.slots.num_free
+        short = OutOfCache(max(0, num_blocks - blocks), max(0, num_slots - slots))
+        if short.blocks or short.slots:
+            self._trace.made_room(num_blocks, num_slots)
+            self._reuse.evict(short)
 
     def add(self, request: Request) -> None:
         """Queue a request. The caller has checked that it fits an empty engine."""

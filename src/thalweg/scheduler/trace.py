@@ -103,6 +103,9 @@ class Trace:
     def drafted(self, sample: Sample, drafts: Sequence[int]) -> None:
         self._write("draft", id=sample.request.id, index=sample.index, drafts=drafts)
 
+    def made_room(self, num_blocks: int, num_slots: int) -> None:
+        self._write("room", blocks=num_blocks, slots=num_slots)
+
     def stepped(self, result: StepResult, num_accepted: Sequence[int], new: list[NewToken]) -> None:
         """What the pass gave, and what came of it."""
         self._write(

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from thalweg.memory.manager import Sequence as CacheSequence
+    from thalweg.ops.sampling import Draw
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -17,6 +20,21 @@ class DraftRow:
     """All that is known: the history and the token that is computed next."""
     num_drafts: int
     """At most so many are of use, at least 1."""
+    seq: CacheSequence
+    """Where the history is in the caches."""
+    draw: Callable[[int], Draw]
+    """How the answer's token after so many right drafts will be drawn."""
+
+
+class DraftMemory(Protocol):
+    """The caches, for a drafter that works on them."""
+
+    def settle(self) -> None:
+        """Make what is due before the next pass: afterwards every sequence's blocks and state are
+        what they stand for."""
+
+    def make_room(self, num_blocks: int, num_slots: int) -> None:
+        """Have so many free, as far as what is kept for later requests can be given up."""
 
 
 class Drafter(Protocol):
