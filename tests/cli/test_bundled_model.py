@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
     from subprocess import CompletedProcess
 
     Cli = Callable[..., CompletedProcess[str]]
@@ -19,6 +23,34 @@ def test_the_first_command_answers(cli: Cli) -> None:
     question = "Remember these pairs:\n- river: 4711\n- stone: 29\n- bridge: 830\n\nWhat is river?"
     done = cli("generate", "--temperature", 0, question)
     assert (done.returncode, done.stdout, done.stderr) == (0, "4711\n", "")
+
+
+def test_the_reference_kernels_answer_and_say_that_they_are_slow(
+    tmp_path: Path,
+) -> None:
+    """From the sources alone, where no extension was ever built."""
+    sources = Path(__file__).parents[2] / "src"
+    copy = Path(shutil.copytree(sources, tmp_path / "src"))
+    program = f"""
+import sys
+sys.meta_path = [f for f in sys.meta_path if "Redirecting" not in type(f).__name__]
+sys.path.insert(0, {str(copy)!r})
+from thalweg.cli import run
+from thalweg.ops.extension import NOT_BUILT, reason
+import thalweg, torch
+assert thalweg.__file__.startswith({str(copy)!r}) and reason(torch.float32) == NOT_BUILT
+sys.exit(run(["generate", "--temperature", "0", "--max-tokens", "2", "What is 2 + 3?"]))
+"""
+    for kernels, said in (("reference", "the reference kernels are slow"), ("auto", "not built")):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "THALWEG_KERNELS": kernels},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0 and done.stdout.strip(), done.stderr
+        assert said in done.stderr
 
 
 TOOLS = [

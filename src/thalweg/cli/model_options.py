@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from thalweg import LLM
+    from thalweg.models.build import ExecutionPlan
 
 _model = partial(typer.Option, rich_help_panel="Model", show_default=False)
 _engine = partial(typer.Option, rich_help_panel="Engine", show_default=False)
@@ -152,6 +153,8 @@ def open_model(options: ModelOptions) -> LLM:
 
     with loading_progress(path) as progress:
         llm = LLM(path, progress=progress, **options.given())
+    if (note := why_slow(llm.loaded.execution)) is not None:
+        print(f"thalweg: {note}", file=sys.stderr)
     if options.max_num_seqs is not None and not options.verbose:
         for note in llm.loaded.caches.notes:
             print(f"thalweg: {note}", file=sys.stderr)
@@ -160,3 +163,15 @@ def open_model(options: ModelOptions) -> LLM:
 
         print_about(llm)
     return llm
+
+
+def why_slow(execution: ExecutionPlan) -> str | None:
+    """What to tell whoever runs without the fast kernels."""
+    products = [choice for choice in execution.choices if choice.op == "linear"]
+    if any(choice.kernel == "reference" for choice in products):
+        return "the reference kernels are slow: they are the specification, in plain loops"
+    if any("the extension is not built" in why for choice in products for why in choice.rejected):
+        return (
+            "slow: the compiled kernels are not built; install a C++ compiler, then thalweg again"
+        )
+    return None
