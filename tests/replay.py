@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from thalweg.config import EngineConfig, RequestOptions, Rollback, SamplingParams
+from thalweg.engine.speculation import Key, computes_answers_alone, verified
 from thalweg.memory.manager import CacheManager
 from thalweg.memory.offload.host_tier import HostTier
 from thalweg.scheduler.plan import StepPlan, StepResult, Token
@@ -14,6 +15,7 @@ from thalweg.scheduler.request import Request, Sample
 from thalweg.scheduler.reuse import ReusePolicy
 from thalweg.scheduler.scheduler import Scheduler, SchedulerLimits
 from thalweg.scheduler.trace import decisions
+from thalweg.speculative.gate import Candidate, Gate, Verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 def replay(lines: Iterable[str]) -> int:
     """Asserts that every decision comes again. -> how many steps were planned"""
     events = map(json.loads, lines)
-    scheduler = make_scheduler(next(events))
+    scheduler, gate = make_scheduler(next(events)), Gate[Key]()
+    found: dict[Key, Verified] = {}
+    alone = False
     plan: StepPlan | None = None
     num_planned = 0
     for event in events:
@@ -41,6 +45,9 @@ def replay(lines: Iterable[str]) -> int:
                 scheduler.draft(find(scheduler, event), tuple(event["drafts"]))
             case "room":
                 scheduler.make_room(event["blocks"], event["slots"])
+            case "ask":
+                candidates = [Candidate((i, n), most) for i, n, most, _ in event["rows"]]
+                assert gate.choose(candidates) == [row[-1] for row in event["rows"]]
             case "plan":
                 num_planned += 1
                 plan = scheduler.schedule()
@@ -50,6 +57,8 @@ def replay(lines: Iterable[str]) -> int:
                 scheduler.rollback(plan)
             case "step":
                 assert plan is not None
+                found = verified(plan, event["accepted"])
+                alone = computes_answers_alone(plan)
                 sampled = tuple(map(Token, event["sampled"]))
                 result = StepResult(sampled, (Token(0),) * event["scored"])
                 new = scheduler.update(plan, result, event["accepted"])
@@ -58,6 +67,8 @@ def replay(lines: Iterable[str]) -> int:
             case "time":
                 assert plan is not None
                 scheduler.observe(plan, event["seconds"])
+                seconds = event["seconds"] if alone else None
+                gate.observe(found, num_seqs=len(plan.rows), seconds=seconds)
             case other:
                 raise AssertionError(f"unknown event {other}")
     return num_planned

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from thalweg.config import SamplingParams
     from thalweg.engine.engine import StepOutput
     from thalweg.engine.outputs import CompletionOutput, RequestOutput
+    from thalweg.engine.speculation import Key
     from thalweg.memory.manager import BlockCopy
     from thalweg.memory.offload.host_tier import Move
     from thalweg.scheduler.plan import Token
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from thalweg.scheduler.reuse import ReusePolicy
     from thalweg.scheduler.trace import Trace
     from thalweg.speculative.drafter import Drafter
+    from thalweg.speculative.gate import Gate
     from thalweg.text import Tokenizer
 
 
@@ -65,6 +67,7 @@ class Drafting:
     drafter: Drafter
     num_drafts: int
     rollback: Rollback = Rollback.CHECKPOINT
+    gate: Gate[Key] | None = None
 
     @property
     def log_size(self) -> int:
@@ -128,7 +131,9 @@ class Serving:
             trace=trace,
         )
         sampler = sampler or Sampler(KernelSelector("reference"), config.vocab_size, torch.float32)
-        self.speculation = Speculation(drafting.drafter, num_drafts=drafting.num_drafts)
+        self.speculation = Speculation(
+            drafting.drafter, num_drafts=drafting.num_drafts, gate=drafting.gate, trace=trace
+        )
         self.engine = Engine(
             EngineParts(
                 caches=self.caches,

@@ -44,6 +44,9 @@ TORCH_FREE = (
     "models/hf_config",
     "models/plan",
     "models/registry",
+    "speculative/counts",
+    "speculative/gate",
+    "speculative/lookup",
 )
 """Modules, and packages with all that is in them; beside them every `models/*_plan`."""
 WITH_TORCH = ("memory/storage", "memory/offload/storage")

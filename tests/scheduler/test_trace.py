@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,21 @@ def test_a_trace_replays(tiny_llm_dir: Path, tmp_path: Path, bound: float | None
     assert replay(lines) > 50
     events = {line.split('"')[3] for line in lines}
     assert events == {"begin", "add", "plan", "step", "time", "finish", "abort"}
+
+
+def test_a_trace_with_guesses_replays_the_gate_too(tiny_llm_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    run(tiny_llm_dir, path, cache_memory=2 << 20, max_num_seqs=4, speculate="lookup")
+    with LLM(tiny_llm_dir, trace_file=str(path), threads=1, speculate="lookup") as llm:
+        params = SamplingParams(temperature=0, max_tokens=90, logit_bias={70: 100.0}, seed=1)
+        llm.generate([[1, 2, 3], [4, 5]], params)
+    lines = path.read_text().splitlines()
+    assert replay(lines) > 20
+    asked = [json.loads(line)["rows"] for line in lines if '"ask"' in line]
+    assert len({tuple(row[-1] for row in rows) for rows in asked}) > 1  # it did decide
+    other = [line.replace(",4,0]]", ",4,3]]") for line in lines]
+    with pytest.raises(AssertionError):
+        replay(other)
 
 
 def test_another_decision_is_noticed(tiny_llm_dir: Path, tmp_path: Path) -> None:

@@ -50,11 +50,17 @@ def generate(
     text = read_prompt(asked.prompt)
     llm = open_model(model)
     prompt = text_prompt(llm, text, system=asked.system, raw=asked.raw)
+    answer = _stream
     if wanted.json:
-        return _print_json(llm, prompt, SamplingParams(**params))
-    if wanted.n is not None and wanted.n > 1:
-        return _print_answers(llm, prompt, SamplingParams(**params))
-    return _stream(llm, prompt, SamplingParams(**params))
+        answer = _print_json
+    elif wanted.n is not None and wanted.n > 1:
+        answer = _print_answers
+    code = answer(llm, prompt, SamplingParams(**params))
+    if model.verbose:
+        from thalweg.cli.about_drafts import print_about_drafts
+
+        print_about_drafts(llm)
+    return code
 
 
 def _stream(llm: LLM, prompt: ChatPrompt | str, params: SamplingParams) -> ExitCode:

@@ -35,7 +35,8 @@ def result_as_json(output: RequestOutput, tokenizer: Tokenizer) -> dict[str, Any
         "cache_miss": output.cache_miss,
         "num_computed_tokens": output.num_computed_tokens,
         "num_preemptions": output.num_preemptions,
-        "drafts": asdict(output.drafts),
+        "drafts": asdict(output.drafts)
+        | {"acceptance": output.drafts.acceptance, "mean_length": output.drafts.mean_length},
         "timings": asdict(output.timings),
     }
     if output.prompt_tokens:

@@ -109,6 +109,7 @@ class Engine:
         done = self._collect(plan, result)
         seconds = self._parts.clock() - begin
         self._parts.scheduler.observe(plan, seconds)
+        self._parts.speculation.observe(plan, seconds)
         self._metrics.stepped(plan, seconds)
         return StepOutput(overdue.deltas + done.deltas, overdue.finished + done.finished)
 
@@ -121,7 +122,8 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters, queues and pools. May be called from any thread."""
-        return self._metrics.snapshot(self._parts.scheduler, self._parts.caches)
+        parts = self._parts
+        return self._metrics.snapshot(parts.scheduler, parts.caches, parts.speculation)
 
     def _finish(self, tracker: RequestTracker, now: float) -> RequestOutput:
         del self._trackers[tracker.request.id]

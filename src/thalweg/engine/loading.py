@@ -27,6 +27,7 @@ from thalweg.scheduler.policy import make_policy
 from thalweg.scheduler.reuse import ReusePolicy
 from thalweg.scheduler.scheduler import Scheduler, SchedulerLimits
 from thalweg.scheduler.trace import Trace
+from thalweg.speculative.gate import Gate
 from thalweg.speculative.lookup import LookupDrafter
 from thalweg.speculative.mtp import MTPDrafter
 from thalweg.text import ChatTemplate, Tokenizer, tokenizer_from_gguf
@@ -150,7 +151,7 @@ def make_parts(model: LoadedModel, config: EngineConfig, plan: CachePlan) -> Eng
         batch_builder=BatchBuilder(config.block_size, config.device, log_size=plan.log_size),
         runner=runner,
         sampler=sampler,
-        speculation=Speculation(drafter, num_drafts=num_drafts),
+        speculation=Speculation(drafter, num_drafts=num_drafts, gate=Gate(), trace=trace),
         tokenizer=model.tokenizer,
         max_num_waiting=config.max_num_waiting,
     )

@@ -11,9 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from thalweg.engine.outputs import RequestOutput
+    from thalweg.engine.speculation import Speculation
     from thalweg.memory.manager import CacheManager
     from thalweg.scheduler.plan import StepPlan
     from thalweg.scheduler.scheduler import Scheduler
+    from thalweg.speculative.counts import DraftCounts
+    from thalweg.speculative.gate import GateRecord
 
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 COUNTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
@@ -58,6 +61,9 @@ class EngineStats:
     num_preemptions: int
     num_parkings: int
     """Of these, how many went to the host tier instead of being computed again."""
+    drafts: DraftCounts
+    gate: GateRecord
+    """What was decided about drafts, in passes."""
     num_finished: Mapping[str, int]
     """Answers by finish reason."""
     step_seqs: Histogram
@@ -103,7 +109,9 @@ class Metrics:
             for gap in gaps:
                 self._inter_token.add(gap)
 
-    def snapshot(self, scheduler: Scheduler, caches: CacheManager) -> EngineStats:
+    def snapshot(
+        self, scheduler: Scheduler, caches: CacheManager, speculation: Speculation
+    ) -> EngineStats:
         known, counts = scheduler.prefix_cache, self._counts
         blocks, slots = caches.blocks, caches.slots
         return EngineStats(
@@ -119,6 +127,8 @@ class Metrics:
             num_cached_tokens=counts["cached"],
             num_preemptions=scheduler.num_preemptions,
             num_parkings=scheduler.num_parkings,
+            drafts=speculation.counts,
+            gate=speculation.record,
             num_finished=dict(self._finished),
             step_seqs=self._step_seqs.histogram(),
             step_tokens=self._step_tokens.histogram(),

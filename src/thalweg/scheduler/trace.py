@@ -100,6 +100,16 @@ class Trace:
     def failed(self) -> None:
         self._write("fail")
 
+    def asked(self, most: Sequence[tuple[Sample, int]], chosen: Sequence[int]) -> None:
+        """How many drafts each answer may have, and how many it should have."""
+        self._write(
+            "ask",
+            rows=[
+                [sample.request.id, sample.index, num, num_chosen]
+                for (sample, num), num_chosen in zip(most, chosen, strict=True)
+            ],
+        )
+
     def drafted(self, sample: Sample, drafts: Sequence[int]) -> None:
         self._write("draft", id=sample.request.id, index=sample.index, drafts=drafts)
 

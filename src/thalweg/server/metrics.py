@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
@@ -74,8 +75,23 @@ class _EngineCollector(Collector):
             ("prompt_tokens", "Tokens of prompts.", stats.num_prompt_tokens),
             ("cached_tokens", "Of these, known to the prefix cache.", stats.num_cached_tokens),
             ("preemptions", "Answers that gave up their memory.", stats.num_preemptions),
+            ("verifying", "Rows of passes that had guesses.", stats.drafts.num_passes),
         ):
             yield CounterMetricFamily(f"thalweg_{name}", text, value)
+        for name, text, counts in (
+            ("drafted_tokens", "Guesses verified, by place.", stats.drafts.drafted),
+            ("kept_tokens", "Of these, right like all before them.", stats.drafts.kept),
+        ):
+            family = CounterMetricFamily(f"thalweg_{name}", text, labels=["place"])
+            for place, count in enumerate(counts, start=1):
+                family.add_metric([str(place)], count)
+            yield family
+        decisions = CounterMetricFamily(
+            "thalweg_gate_decisions", "Passes by what the gate decided.", labels=["decision"]
+        )
+        for decision, count in asdict(stats.gate).items():
+            decisions.add_metric([decision.removeprefix("num_")], count)
+        yield decisions
         answers = CounterMetricFamily("thalweg_answers", "Answers ended.", labels=["reason"])
         for reason, count in stats.num_finished.items():
             answers.add_metric([reason], count)

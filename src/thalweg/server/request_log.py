@@ -25,6 +25,7 @@ class RequestLog:
         reasons = [answer.finish_reason for answer in output.outputs]
         times = output.timings
         kind = next((r for r in reasons if r in ("abort", "timeout")), "finished")
+        drafts = output.drafts if output.drafts.num_passes else None
         num_timed = output.num_generated - len(reasons)
         self._write(
             {
@@ -35,6 +36,8 @@ class RequestLog:
                 "cached": output.num_cached_tokens,
                 "cache_miss": output.cache_miss,
                 "tokens": output.num_generated,
+                "drafted": drafts and drafts.num_drafted,
+                "kept": drafts and drafts.num_kept,
                 "ttft_ms": round(1000 * (times.queue + times.prompt), 1),
                 "tokens_per_s": _rate(num_timed, times.generation),
                 **labels,

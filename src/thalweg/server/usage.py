@@ -23,7 +23,8 @@ def usage(outputs: Sequence[RequestOutput]) -> dict[str, Any]:
 
 
 def timings(output: RequestOutput) -> dict[str, Any]:
-    """Seconds and tokens of one request; `cache_miss` says why not more of it was cached."""
+    """Seconds and tokens of one request; `cache_miss` says why not more of it was cached, and
+    `kept_tokens` how many of the guessed ones were right."""
     times = output.timings
     gaps = [gap for answer in times.inter_token for gap in answer]
     return {
@@ -35,5 +36,7 @@ def timings(output: RequestOutput) -> dict[str, Any]:
         "cache_miss": output.cache_miss,
         "computed_tokens": output.num_computed_tokens,
         "preemptions": output.num_preemptions,
+        "drafted_tokens": output.drafts.num_drafted,
+        "kept_tokens": output.drafts.num_kept,
         "seed": output.seed,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 
@@ -16,6 +16,8 @@ class DraftCounts:
     """How many drafts there were at each place: first, second, ..."""
     kept: tuple[int, ...] = ()
     """How many of them were right, like all before them."""
+    num_held: int = 0
+    """Times that no drafts were asked for, because they should not pay or to measure that."""
 
     @property
     def num_drafted(self) -> int:
@@ -40,4 +42,13 @@ class DraftCounts:
         drafted = zip_longest(self.drafted, (1,) * num_drafts, fillvalue=0)
         width = max(len(self.drafted), num_drafts)
         kept = zip_longest(self.kept, (1,) * num_kept, (0,) * width, fillvalue=0)
-        return DraftCounts(self.num_passes + 1, tuple(map(sum, drafted)), tuple(map(sum, kept)))
+        return replace(
+            self,
+            num_passes=self.num_passes + 1,
+            drafted=tuple(map(sum, drafted)),
+            kept=tuple(map(sum, kept)),
+        )
+
+    def held(self) -> DraftCounts:
+        """One more time without."""
+        return replace(self, num_held=self.num_held + 1)

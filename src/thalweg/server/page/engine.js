@@ -31,6 +31,10 @@ function show(now) {
   before = { tokens: now.computed_tokens, time };
   const share = now.prompt_tokens ? Math.round((100 * now.cached_tokens) / now.prompt_tokens) : 0;
   byId("hits").textContent = `${now.cached_tokens} of ${now.prompt_tokens} (${share} %)`;
+  byId("drafts").textContent = now.drafted_tokens
+    ? `${now.kept_tokens} of ${now.drafted_tokens} kept, ${now.mean_accepted_length.toFixed(1)} tokens a pass`
+    : "none";
+  byId("drafts").title = now.acceptance.map((part, place) => `draft ${place + 1}: ${Math.round(100 * part)} %`).join(", ");
   pool("blocks", now.blocks);
   pool("slots", now.slots);
   byId("recent").replaceChildren(...now.recent.slice(0, 8).map(request));
