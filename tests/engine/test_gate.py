@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
+from checkpoints import Variant, make_checkpoint
 from drafters import KnowsAnswers
 from harness import tiny
 from mixture import TEXT_MODELS
@@ -90,3 +93,27 @@ def test_every_record_tells_the_same(tiny_llm_dir: Path) -> None:
     gate = stats.gate
     assert gate.num_measuring > 0
     assert gate.num_drafting + gate.num_held + gate.num_measuring + gate.num_probing <= 60
+
+
+def test_auto_says_what_it_is_and_that_it_ends_a_random_head(
+    small_tokenizer_dir: Path, tiny_llm_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P14."""
+    caplog.set_level(logging.INFO, "thalweg.engine")
+    make_checkpoint(tmp_path, "qwen3_5", Variant(mtp=True))
+    shutil.copytree(small_tokenizer_dir, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "generation_config.json").unlink(missing_ok=True)
+    params = SamplingParams(seed=1, max_tokens=200, ignore_eos=True)
+    answers = []
+    for speculate in ("off", "auto"):
+        with LLM(tmp_path, cache_memory=8 << 20, threads=1, speculate=speculate) as llm:
+            answers.append(llm.generate([[5, 6, 7]], params)[0])
+    assert answers[0].outputs == answers[1].outputs
+    assert answers[1].drafts.num_passes > 0 and answers[1].drafts.num_held > 60
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0] == "speculate = auto is mtp: the model has a multi-token-prediction head"
+    assert any(text.startswith("speculation is off: ") for text in said[1:])
+    caplog.clear()
+    with LLM(tiny_llm_dir, cache_memory=8 << 20, threads=1, speculate="auto") as llm:
+        assert llm.loaded.shared.built.mtp is None
+    assert "auto is lookup: the model has no" in caplog.records[0].getMessage()

@@ -182,5 +182,6 @@ def test_passes_with_prompts_teach_no_times() -> None:
     for _ in range(50):
         assert gate.choose([Candidate("a", 4)]) == [0]  # nothing is known yet
         gate.observe({}, num_seqs=1, seconds=None)
-    gate.observe({}, num_seqs=1, seconds=1.0)
+    for _ in range(2):
+        gate.observe({}, num_seqs=1, seconds=1.0)
     assert gate.choose([Candidate("a", 4)]) == [1]  # at first a few

@@ -36,6 +36,8 @@ def selfcheck(wanted: CheckOptions, model: ModelOptions) -> ExitCode:
     """
     if wanted.path is not None:
         model = replace(model, model=wanted.path)
+    if model.speculate is None:  # a head of the model's own is checked, too
+        model = replace(model, speculate="auto")
     llm = open_model(model)
 
     from thalweg.cli.selfcheck_report import CheckReport, checking_progress

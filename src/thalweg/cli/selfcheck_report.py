@@ -123,7 +123,7 @@ def _as_json(each: CheckedPass) -> dict[str, Any]:
 
 def _happened(each: CheckedPass) -> str:
     counts = asdict(each.happened)
-    del counts["passes"]
+    del counts["passes"], counts["drafts"]
     seen = [f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count]
     return ", ".join([f"{each.happened.passes} passes", *seen])
 

@@ -18,7 +18,7 @@ KV_DTYPES = {"auto": None, "fp32": "float32", "bf16": "bfloat16"}
 """Names of KV dtypes; auto is the model's."""
 QUANTIZE = {"q8": "Q8_0", "q4": "Q4_0"}
 """The type of GGUF's blocks that matrices are rounded to, by name."""
-DRAFTERS = ("off", "lookup", "mtp")
+DRAFTERS = ("off", "lookup", "mtp", "auto")
 MAX_DRAFTS = 16
 ROLLBACKS = ("auto", *(rollback.value for rollback in Rollback))
 KERNELS = ("auto", "cpu", "onednn", "torch", "reference")
@@ -73,7 +73,8 @@ class EngineConfig:
     computes up to so many again the first time."""
     speculate: str = "off"
     """Who guesses tokens ahead: `lookup` finds them where the last ones occurred before, `mtp` is
-    the model's own multi-token-prediction head. A guess changes the speed and nothing else."""
+    the model's own multi-token-prediction head, `auto` is that if there is one and else lookup.
+    A guess changes the speed and nothing else."""
     num_drafts: int = 4
     """Guesses in one pass, at most; 1 to 16."""
     rollback: str = "auto"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from thalweg.memory.storage import CacheStorage
 from thalweg.models.build import ExecutionPlan, build_model
 from thalweg.models.loader import Checkpoint, TokenizerDirectory, open_checkpoint
 from thalweg.models.memory import model_memory
-from thalweg.models.mtp_plan import settle_mtp_weights
+from thalweg.models.mtp_plan import auto_drafter, settle_mtp_weights
 from thalweg.runner.batch_builder import BatchBuilder
 from thalweg.runner.runner import Runner
 from thalweg.runner.sampler import Sampler
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from thalweg.models.loader import Progress
     from thalweg.models.quantisation import Rounding
     from thalweg.speculative.drafter import Drafter
+
+LOGGER = logging.getLogger("thalweg.engine")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,6 +87,8 @@ def load_engine(
     """`path` is a Hugging Face directory or a GGUF file. What can be refused is refused before the
     weights are read; `progress` hears of bytes read and bytes in all."""
     checkpoint = open_checkpoint(path)
+    if config.speculate == "auto":
+        LOGGER.info("speculate = auto is %s", auto_drafter(checkpoint.headers.plan))
     checkpoint = Checkpoint(settle_mtp_weights(checkpoint.headers, config))
     facts = checkpoint.config
     tokenizer, template = load_text(checkpoint)
@@ -139,8 +144,7 @@ def make_parts(model: LoadedModel, config: EngineConfig, plan: CachePlan) -> Eng
     sampler = Sampler(built.kernels, built.model.config.vocab_size, built.dtype)
     runner = Runner(built.mtp or built.model, storage, host)
     drafter: Drafter = LookupDrafter()
-    if config.speculate == "mtp":
-        assert built.mtp is not None
+    if built.mtp is not None and config.speculate in ("mtp", "auto"):
         memory = EngineMemory(scheduler, runner)
         drafter = MTPDrafter(
             built.mtp, storage.layers[-1], caches, memory=memory, sample=sampler.sample

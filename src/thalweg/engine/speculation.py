@@ -52,6 +52,10 @@ class Speculation:
         self._verified: dict[Key, Verified] = {}
         self.counts = DraftCounts()
 
+    def ungated(self) -> Speculation:
+        """The same drafter, always asked for as many as there may be."""
+        return Speculation(self._drafter, num_drafts=self._num_drafts, trace=self._trace)
+
     @property
     def record(self) -> GateRecord:
         """What the gate has decided so far."""

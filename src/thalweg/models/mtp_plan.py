@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 
 
 def settle_mtp(plan: ModelPlan, config: EngineConfig) -> ModelPlan:
-    """With the head that `speculate = "mtp"` asks for, else without one. Raises `ConfigError` if
+    """With the head that `speculate = "mtp"` asks for, or `auto` takes where it can; else without
+    one. Raises `ConfigError` if `mtp` is asked for and
     the model has none, or none that is implemented."""
+    num_layers = len(plan.config.mtp_layers)
+    if config.speculate == "auto" and num_layers == 1:
+        return plan
     if config.speculate != "mtp":
         return ModelPlan.of(replace(plan.config, mtp_layers=()))
-    num_layers = len(plan.config.mtp_layers)
     if num_layers == 0:
         raise ConfigError(
             "speculate = 'mtp' is not available: the model has no multi-token-prediction head"
@@ -30,6 +33,17 @@ def settle_mtp(plan: ModelPlan, config: EngineConfig) -> ModelPlan:
             "and only heads of one are implemented"
         )
     return plan
+
+
+def auto_drafter(plan: ModelPlan) -> str:
+    """Which drafter `auto` is for a model as its files describe it, and why."""
+    match len(plan.config.mtp_layers):
+        case 0:
+            return "lookup: the model has no multi-token-prediction head"
+        case 1:
+            return "mtp: the model has a multi-token-prediction head"
+        case count:
+            return f"lookup: the model's multi-token-prediction head has {count} layers, not one"
 
 
 def settle_mtp_weights(headers: Headers, config: EngineConfig) -> Headers:

@@ -146,9 +146,11 @@ class Gate(Generic[Key]):
         self._cost.observe(num_seqs, num_drafts, seconds)
         if (plain := self._cost.plain(num_seqs)) is None:
             return
-        lost = seconds - plain * num_tokens / num_seqs if num_drafts else 0.0
+        lost = 0.0
+        if num_drafts:  # the usual time, lest one hiccup of the machine fill the account
+            usual = plain * self._cost.ratio(num_seqs, num_drafts)
+            lost = usual - plain * num_tokens / num_seqs
         if self._account.add(seconds, lost, most=MOST_LOST * plain):
-            self._cost.forget_drafts()
             self._counts["num_stopped"] += 1
 
     @property

@@ -8,6 +8,8 @@ from statistics import median
 
 NUM_REMEMBERED = 3
 """Passes of a kind, of which the median counts."""
+LEAST_REMEMBERED = 2
+"""Passes without drafts before any with."""
 STALE = 64
 """Passes after which one without drafts is measured again."""
 FORGOTTEN = 512
@@ -41,8 +43,9 @@ class PassCost:
 
     def is_stale(self, num_seqs: int) -> bool:
         """Whether `plain` should be measured now."""
-        measured = self._measured.get(_bucket(num_seqs))
-        return measured is None or self._num_passes - measured >= STALE
+        known = self._plain.get(_bucket(num_seqs), ())
+        measured = self._measured.get(_bucket(num_seqs), 0)
+        return len(known) < LEAST_REMEMBERED or self._num_passes - measured >= STALE
 
     def ratios(self, num_seqs: int, most: int) -> list[float]:
         """How many times as long as without drafts a pass takes with 0, 1, ... drafts in all: as
@@ -58,9 +61,12 @@ class PassCost:
         most = min(most, max(1, num_seqs // 4, 2 * (points[-1][0] - num_seqs)))
         return [_between(points, num_seqs + num_drafts) for num_drafts in range(most + 1)]
 
-    def forget_drafts(self) -> None:
-        """Take what drafts cost for unknown."""
-        self._ratios.clear()
+    def ratio(self, num_seqs: int, num_drafts: int) -> float:
+        """The same, of what was just observed. One or two long passes may be the machine's fault:
+        they count as twice as long at most."""
+        known = self._ratios[_bucket(num_seqs)][_bucket(num_seqs + num_drafts)]
+        usual = median(ratio for _, ratio in known)
+        return usual if len(known) == NUM_REMEMBERED else min(usual, 2.0)
 
 
 def _bucket(count: int) -> int:

@@ -44,6 +44,7 @@ class Happened:
     preemptions: int
     parkings: int
     """Of these, to the host tier."""
+    drafts: int
     kept_drafts: int
     rejected_drafts: int
 
@@ -93,7 +94,12 @@ class SelfCheck:
     def passes(self) -> tuple[CheckPass, ...]:
         """Those that are of use here."""
         alone = self._loaded.num_threads == 1
-        return tuple(each for each in PASSES if not (alone and each.single_thread))
+        headless = self._loaded.shared.built.mtp is None
+        return tuple(
+            each
+            for each in PASSES
+            if not (alone and each.single_thread) and not (headless and each.needs_head)
+        )
 
     def run(self) -> Iterator[CheckedPass]:
         cold = CheckPass(name="cold", about="")
@@ -162,6 +168,7 @@ class PassRun:
             model_max_len=limit,
         )
         parts = make_parts(loaded.shared, config, plan)
+        parts = replace(parts, speculation=parts.speculation.ungated())
         if each.accuracy is not None:
             texts = [
                 [*output.prompt_token_ids, *answer.token_ids]
@@ -195,6 +202,7 @@ class PassRun:
             cached_tokens=stats.num_cached_tokens,
             preemptions=stats.num_preemptions,
             parkings=stats.num_parkings,
+            drafts=counts.num_drafted,
             kept_drafts=counts.num_kept,
             rejected_drafts=counts.num_drafted - counts.num_kept,
         )

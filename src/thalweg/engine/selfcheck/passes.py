@@ -34,6 +34,8 @@ class CheckPass:
     accuracy: float | None = None
     """Drafts come from a drafter that knows the answers, and are right so often."""
     single_thread: bool = False
+    needs_head: bool = False
+    """Of multi-token prediction."""
 
 
 COLD: dict[str, Any] = {
@@ -105,6 +107,13 @@ PASSES = (
     ),
     CheckPass(
         name="lookup", about="drafts of prompt lookup", options=DRAFTED, shows=("kept_drafts",)
+    ),
+    CheckPass(
+        name="mtp",
+        about="drafts of the model's own head",
+        options={**DRAFTED, "speculate": "mtp"},
+        shows=("drafts",),
+        needs_head=True,
     ),
     CheckPass(
         name="everything",
