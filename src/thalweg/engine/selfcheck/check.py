@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 MAX_SEQS = 8
 """More than the requests have answers."""
-PREEMPT_EVERY = 3
-"""Steps."""
+FIRST_PREEMPTION = 3
+"""After so many steps, and then ever more rarely, so that the longest prompt gets done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +179,7 @@ class PassRun:
             parts = replace(parts, speculation=Speculation(drafter, num_drafts=config.num_drafts))
         self._parts, self._engine = parts, Engine(parts)
         self._num_steps = 0
+        self._preempt_at = FIRST_PREEMPTION
 
     def round(self, asked: list[Request]) -> Results:
         """All requests to the end."""
@@ -189,7 +190,8 @@ class PassRun:
             step = self._engine.step()
             self._num_steps += 1
             results |= {output.request_id: output for output in step.finished}
-            if self._pass.preempts and self._num_steps % PREEMPT_EVERY == 0:
+            if self._pass.preempts and self._num_steps >= self._preempt_at:
+                self._preempt_at += max(FIRST_PREEMPTION, self._num_steps // 2)
                 self._engine.isolate("nobody")  # all who run give way
                 self._engine.isolate(None)
         return results

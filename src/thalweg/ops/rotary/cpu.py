@@ -28,7 +28,7 @@ def bind(problem: RotaryProblem) -> Rotary:
     )
 
     def rotary(x: Tensor, rope_positions: Tensor) -> Tensor:
-        assert rope_positions.dtype == torch.int32 and rope_positions.stride(1) == 1
+        assert rope_positions.dtype == torch.int32 and rope_positions[0].is_contiguous()
         x = extension.unit_stride(x)
         out = torch.empty(x.shape)
         kernel.run(
