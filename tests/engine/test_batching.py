@@ -112,7 +112,7 @@ def test_requests_that_end_early_leave_the_others_alone(mixture: Mixtures) -> No
             serving.step()
         running = [r.id for r in small.requests if r.id not in {*serving.outputs, *aborted}]
         for request_id in (running[0], running[-1]):  # one in the middle of it, one still waiting
-            aborted[request_id] = serving.engine.cancel(request_id)
+            (aborted[request_id],) = serving.engine.cancel(request_id).finished
     while serving.engine.has_work:
         serving.step()
     serving.assert_empty()

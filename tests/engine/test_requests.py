@@ -58,12 +58,24 @@ def test_time_is_over_while_it_runs_and_while_it_waits(serving: Serving, clock: 
     assert serving.outputs["2"].outputs[0].token_ids == ()
     clock.now += 0.5
     serving.step()
-    assert len(serving.outputs["0"].outputs[0].token_ids) == 2
+    assert len(serving.outputs["0"].outputs[0].token_ids) == 1
     assert serving.outputs["0"].outputs[0].finish_reason == "timeout"
     while serving.engine.has_work:
         serving.step()
     alone = Serving(tiny(SMALL), serving.tokenizer)
     assert Result.of(serving.outputs["1"]) == alone.run([requests[1]])["1"]
+    serving.assert_empty()
+
+
+def test_a_pass_that_fails_loses_nobody_whose_time_is_over(serving: Serving, clock: Clock) -> None:
+    for request in (asked(serving, "1", timeout=1.0), asked(serving, "2")):
+        serving.engine.add_request(request)
+    serving.step()
+    clock.now += 1
+    serving.runner.failing.fail_at = {2}
+    serving.run_through_failures([])
+    assert serving.outputs["1"].outputs[0].finish_reason == "timeout"
+    assert serving.outputs["2"].outputs[0].finish_reason == "length"
     serving.assert_empty()
 
 

@@ -239,6 +239,8 @@ def test_an_aborted_answer_has_what_was_held_back(
     serving.engine.add_request(make_request("r", [5], params, serving))
     for _ in "alpha beta g":
         serving.step()
-    output = serving.engine.cancel("r")
+    cancelled = serving.engine.cancel("r")
     serving.assert_empty()
+    (output,), (delta,) = cancelled.finished, cancelled.deltas
+    assert (delta.text, delta.finish_reason) == ("beta g", "abort")
     assert (output.text, output.outputs[0].finish_reason) == ("alpha beta g", "abort")

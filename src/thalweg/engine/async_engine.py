@@ -8,7 +8,6 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from thalweg.engine.engine import StepOutput
 from thalweg.engine.recovery import Failure, Recovery
 from thalweg.engine.stream import RequestStream
 from thalweg.errors import EngineClosed, RequestError
@@ -16,8 +15,9 @@ from thalweg.errors import EngineClosed, RequestError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from thalweg.engine.engine import Engine
+    from thalweg.engine.engine import Engine, StepOutput
     from thalweg.engine.metrics import EngineStats
+    from thalweg.engine.outputs import Progress
     from thalweg.scheduler.request import Request
 
 
@@ -58,6 +58,10 @@ class AsyncEngine:
     def stats(self) -> EngineStats:
         """Counters, queues and pools."""
         return self._engine.stats()
+
+    def progress(self, request_id: str) -> Progress | None:
+        """How far a prompt is; None once its first token is there or it has ended."""
+        return self._engine.progress(request_id)
 
     @property
     def num_requests(self) -> int:
@@ -149,8 +153,7 @@ class AsyncEngine:
 
     def _abort(self, request_id: str) -> None:
         if self._engine.is_underway(request_id):  # it may have ended in the last step
-            output = self._engine.cancel(request_id)
-            self._tell(partial(self._deliver, StepOutput(finished=(output,))))
+            self._tell(partial(self._deliver, self._engine.cancel(request_id)))
 
     def _tell(self, event: Callable[[], None]) -> None:
         try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from thalweg.engine.outputs import Delta, RequestOutput
+    from thalweg.engine.outputs import Delta, Progress, RequestOutput
     from thalweg.engine.speculation import Speculation
     from thalweg.memory.manager import CacheManager
     from thalweg.runner.batch_builder import BatchBuilder
@@ -95,30 +95,39 @@ class Engine:
         """One pass. If it fails, its sequences start again from nothing and the error goes on."""
         begin = self._parts.clock()
         overdue = self._end_overdue(begin)
+        if overdue.finished:  # a pass that failed now would lose them
+            return overdue
         self._parts.speculation.draft(self._parts.scheduler)
         plan = self._parts.scheduler.schedule()
         self.last_step = tuple(dict.fromkeys(row.sample.request.id for row in plan.rows))
         if not plan.rows:
-            return overdue
+            return StepOutput()
         try:
             result = self._sample(self._launch(plan))
         except BaseException:
             self._parts.scheduler.rollback(plan)
             self._metrics.failed()
             raise
-        done = self._collect(plan, result)
+        output = self._collect(plan, result)
         seconds = self._parts.clock() - begin
         self._parts.scheduler.observe(plan, seconds)
         self._parts.speculation.observe(plan, seconds)
         self._metrics.stepped(plan, seconds)
-        return StepOutput(overdue.deltas + done.deltas, overdue.finished + done.finished)
+        return output
 
-    def cancel(self, request_id: str) -> RequestOutput:
-        """End a request, wherever it is, with what it has so far. `KeyError` if it has ended."""
+    def cancel(self, request_id: str) -> StepOutput:
+        """End a request, wherever it is, with what it has so far, text that waited for the rest of
+        a stop string included. `KeyError` if it has ended."""
         tracker = self._trackers[request_id]
         self._parts.scheduler.abort(request_id)
-        tracker.end("abort")
-        return self._finish(tracker, self._parts.clock())
+        deltas = tracker.end("abort")
+        return StepOutput(tuple(deltas), (self._finish(tracker, self._parts.clock()),))
+
+    def progress(self, request_id: str) -> Progress | None:
+        """How far its prompt is; None once its first token is there or it has ended. May be called
+        from any thread."""
+        tracker = self._trackers.get(request_id)
+        return None if tracker is None else tracker.progress
 
     def stats(self) -> EngineStats:
         """Counters, queues and pools. May be called from any thread."""

@@ -12,6 +12,7 @@ __all__ = [
     "Delta",
     "DraftCounts",
     "FinishReason",
+    "Progress",
     "RequestOutput",
     "Timings",
     "Token",
@@ -30,6 +31,15 @@ class Delta:
     tokens: tuple[Token, ...]
     finish_reason: FinishReason | None = None
     """Set on an answer's last piece."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Of a prompt whose answer has not begun."""
+
+    num_computed: int
+    """Tokens that the last finished pass has left behind, those from the cache included."""
+    num_prompt: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from thalweg.engine.answer import Answer
-from thalweg.engine.outputs import RequestOutput, Timings
+from thalweg.engine.outputs import Progress, RequestOutput, Timings
 from thalweg.speculative.counts import DraftCounts
 
 if TYPE_CHECKING:
@@ -36,16 +36,25 @@ class RequestTracker:
         self._last_tokens: list[float | None] = [None] * request.params.n
         self._gaps: list[list[float]] = [[] for _ in self._answers]
         self._num_computed = 0
+        self._num_known = 0
         self._samples: set[Sample] = set()
 
     @property
     def has_ended(self) -> bool:
         return all(answer.finish_reason is not None for answer in self._answers)
 
+    @property
+    def progress(self) -> Progress | None:
+        """None once there is a token."""
+        if self._first_token is not None:
+            return None
+        return Progress(self._num_known, len(self.request.prompt))
+
     def launched(self, row: ScheduledRow, now: float) -> None:
         """A step computes a part of it."""
         self._samples.add(row.sample)
         self._num_computed += len(row.token_ids)
+        self._num_known = row.sample.seq.num_computed
         if self._started is None:
             self._started = now
             self._num_cached, self._cache_miss = row.sample.num_cached, row.sample.cache_miss
