@@ -37,14 +37,14 @@ class Running:
         return service
 
     def post(self, path: str, **body: Any) -> httpx.Response:
-        return httpx.post(self.url + path, json=body, timeout=60)
+        return httpx.post(self.url + path, json=body, timeout=600)
 
     def chat(self, **body: Any) -> httpx.Response:
         given = {"model": MODEL, "messages": [{"role": "user", "content": "where?"}], **body}
         return self.post("/v1/chat/completions", **given)
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(self.url + path, timeout=60)
+        return httpx.get(self.url + path, timeout=600)
 
     def assert_empty(self) -> None:
         """M8, once nobody is served."""

@@ -48,7 +48,7 @@ CHAT: list[tuple[str, dict[str, Any]]] = [
     ("n", {"n": 10**30}),
     ("max_tokens", {"max_tokens": 0}),
     ("max_tokens", {"max_tokens": 1.5}),
-    ("max_tokens", {"max_tokens": 3, "max_completion_tokens": 4}),
+    ("max_completion_tokens", {"max_tokens": 3, "max_completion_tokens": 4}),
     ("stop", {"stop": [""]}),
     ("stop", {"stop": 7}),
     ("seed", {"seed": -1}),
@@ -75,18 +75,20 @@ CHAT: list[tuple[str, dict[str, Any]]] = [
     ("tools[0].function.name", {"tools": [{"type": "function", "function": {"name": "a b"}}]}),
     ("no_such_field", {"no_such_field": 1}),
     ("metadata.a", {"metadata": {"a": 1}}),
-    ("priority", {"priority": 1e9}),
+    ("priority", {"priority": 10**9}),
+    ("priority", {"priority": -1}),
+    ("stream_options", {"stream_options": {"include_usage": True}}),
     ("timeout", {"timeout": 0}),
 ]
-COMPLETIONS: list[tuple[str | None, dict[str, Any]]] = [
-    (None, {"prompt": ""}),
+COMPLETIONS: list[tuple[str, dict[str, Any]]] = [
+    ("prompt", {"prompt": ""}),
     ("prompt", {"prompt": []}),
     ("prompt", {"prompt": None}),
     ("prompt", {}),
-    ("prompt", {"prompt": [1, "a"]}),
-    (None, {"prompt": [99999]}),
-    (None, {"prompt": [-1]}),
-    (None, {"prompt": "river " * 2000}),
+    ("prompt[1]", {"prompt": [1, "a"]}),
+    ("prompt", {"prompt": [99999]}),
+    ("prompt", {"prompt": [-1]}),
+    ("prompt", {"prompt": "river " * 2000}),
     ("suffix", {"prompt": "a", "suffix": "b"}),
     ("best_of", {"prompt": "a", "best_of": 3}),
     ("max_tokens", {"prompt": "a", "max_tokens": 0}),
@@ -108,10 +110,10 @@ def test_a_wrong_field_of_a_chat_is_named(
 
 @pytest.mark.parametrize(("param", "body"), COMPLETIONS, ids=lambda value: str(value)[:60])
 def test_a_wrong_field_of_a_completion_is_named(
-    server: Running, param: str | None, body: dict[str, Any]
+    server: Running, param: str, body: dict[str, Any]
 ) -> None:
     got = error(server.post("/v1/completions", model=MODEL, **body))
-    assert param is None or got["param"] == param
+    assert got["param"] == param
 
 
 @pytest.mark.parametrize(
@@ -212,6 +214,31 @@ def test_only_those_with_a_key_may_ask(serve: Callable[..., Any]) -> None:
             assert httpx.get(url, headers={"Authorization": token}).is_success
         error(httpx.get(f"{server.url}/metrics"), 401)
         assert httpx.get(f"{server.url}/health").is_success
+
+
+def test_a_page_with_a_name_of_its_own_for_this_machine_may_not_ask(
+    serve: Callable[..., Any],
+) -> None:
+    def asked_as(server: Running, host: str) -> httpx.Response:
+        return httpx.get(f"{server.url}/v1/models", headers={"Host": host})
+
+    with serve() as server:
+        for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:1", "127.9.9.9", "[::1]:8000"):
+            assert asked_as(server, host).is_success
+        for host in ("evil.example", "localhost.evil.example:8000", "10.0.0.1", "[::2]", "", "["):
+            got = error(asked_as(server, host), 403)
+            assert got["code"] == "unknown_host" and "--allowed-host" in got["message"]
+    with serve(allowed_hosts=("box.lan",)) as server:
+        assert asked_as(server, "Box.lan:80").is_success
+        error(asked_as(server, "evil.example"), 403)
+    with serve(host="0.0.0.0") as server:
+        assert asked_as(server, "any.example").is_success
+
+
+def test_urgency_is_the_operators_to_give(serve: Callable[..., Any]) -> None:
+    with serve(min_priority=-5) as server:
+        assert server.chat(priority=-5, max_tokens=1).is_success
+        assert error(server.chat(priority=-6))["param"] == "priority"
 
 
 def test_other_origins_may_not_ask_unless_told(serve: Callable[..., Any]) -> None:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from server_model import MODEL, Running
+from server_model import MODEL, Running, running
+from thalweg import LLM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from thalweg import LLM
+    from pathlib import Path
 
 LONG = {"max_tokens": 400, "ignore_eos": True, "seed": 1}
 MESSAGES = [{"role": "user", "content": "where?"}]
@@ -36,7 +36,7 @@ def slow_passes(served_llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.002)
@@ -50,7 +50,7 @@ def chunks(response: httpx.Response) -> Iterator[Any]:
 
 def stream(server: Running, **options: Any) -> Any:
     body = {"model": MODEL, "messages": MESSAGES, "stream": True, **LONG, **options}
-    return httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=60)
+    return httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=600)
 
 
 @pytest.mark.parametrize("streamed", [True, False])
@@ -100,6 +100,33 @@ def test_a_call_can_be_cancelled_by_its_id(server: Running) -> None:
     assert server.post(f"/v1/requests/{first['id']}/cancel").status_code == 404
 
 
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_call_that_is_cancelled_shows_the_text_that_waited(
+    server: Running, streamed: bool
+) -> None:
+    """Everything might begin the stop string, so nothing is shown before the end."""
+    wanted = {"seed": 1, "ignore_eos": True, "enable_thinking": False, "max_tokens": 60}
+    text = server.chat(**wanted).json()["choices"][0]["message"]["content"]
+    body = {"stop": text + "!", "stream": streamed, **wanted}
+    results: list[httpx.Response] = []
+    asking = threading.Thread(target=lambda: results.append(server.chat(**body)))
+    asking.start()
+    until(lambda: server.service.engine.stats().num_running == 1)
+    (call_id,) = server.service.calls
+    until(lambda: server.service.engine.progress(call_id) is None)
+    assert server.post(f"/v1/requests/{call_id}/cancel").is_success
+    asking.join()
+    (response,) = results
+    if streamed:
+        choices = [chunk["choices"][0] for chunk in chunks(response)]
+        got = "".join(choice["delta"].get("content", "") for choice in choices)
+    else:
+        choices = response.json()["choices"]
+        got = choices[0]["message"]["content"]
+    assert choices[-1]["finish_reason"] == "abort"
+    assert got and text.startswith(got.rstrip("\ufffd"))
+
+
 def test_an_answer_that_takes_too_long_ends_where_it_is(server: Running) -> None:
     (choice,) = server.chat(timeout=0.05, **LONG).json()["choices"]
     assert choice["finish_reason"] == "timeout"
@@ -120,6 +147,39 @@ def test_silence_is_filled_with_comments(serve: Callable[..., Any]) -> None:
         stream(server, max_tokens=20) as response,
     ):
         assert ": keep-alive" in list(response.iter_lines())
+
+
+def test_a_long_prompt_tells_how_far_it_is(
+    tiny_llm_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [[name + " the river runs deep" * 30] for name in "ab"]
+    options: dict[str, Any] = {"max_model_len": 512, "max_num_batched_tokens": 64}
+    with (
+        LLM(tiny_llm_dir, kernels="cpu", **options) as llm,
+        running(llm, keep_alive=0.01) as server,
+    ):
+        totals = [len(llm.tokenizer.encode(prompt)) for (prompt,) in prompts]
+        runner = llm.loaded.engine._parts.runner
+        forward = runner.forward
+
+        def slowly(*args: Any) -> Any:
+            time.sleep(0.2)
+            return forward(*args)
+
+        monkeypatch.setattr(runner, "forward", slowly)
+        body = {"model": MODEL, "stream": True, "max_tokens": 2}
+        plain = server.post("/v1/completions", prompt=prompts[0], **body).text
+        asked = {"stream_options": {"include_progress": True, "include_usage": True}}
+        chosen = server.post("/v1/completions", prompt=prompts[1], **body, **asked).text
+    comments = [line for line in plain.splitlines() if line.startswith(": ")]
+    assert comments[0] == f": 0 of {totals[0]} prompt tokens"
+    assert len({*comments}) > 2
+    events = [json.loads(line[6:]) for line in chosen.splitlines() if line.startswith("data: {")]
+    reports = [each["prompt_progress"] for each in events if "prompt_progress" in each]
+    assert {report["prompt_tokens"] for report in reports} == {totals[1]}
+    counts = [report["computed_tokens"] for report in reports]
+    assert counts == sorted(counts) and len({*counts}) > 2 and counts[-1] < totals[1]
+    assert all(each["choices"] == [] for each in events if "prompt_progress" in each)
 
 
 def test_a_request_that_fails_ends_alone(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,18 @@ def test_chat_answers_as_the_library(client: openai.OpenAI, expected: LLM) -> No
     assert answer.usage.completion_tokens == 12
 
 
+def test_tokens_of_reasoning_are_counted(server: Running, expected: LLM) -> None:
+    budget = {"reasoning_budget": 7, "max_tokens": 30, "seed": 3}
+    answer = server.chat(**budget, logprobs=True).json()
+    thought = answer["usage"]["completion_tokens_details"]["reasoning_tokens"]
+    end = len(expected.tokenizer.encode_fragment("\n</think>", parse_special=True))
+    assert 7 < thought <= 7 + end < answer["usage"]["completion_tokens"]
+    cut = server.chat(seed=3, max_tokens=5).json()["usage"]
+    assert cut["completion_tokens_details"]["reasoning_tokens"] == 5
+    none = server.chat(enable_thinking=False, seed=3, max_tokens=5).json()["usage"]
+    assert none["completion_tokens_details"]["reasoning_tokens"] == 0
+
+
 def test_an_answer_is_the_same_streamed_and_whole(client: openai.OpenAI) -> None:
     options: dict[str, Any] = {
         **SEED,

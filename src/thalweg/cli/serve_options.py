@@ -53,6 +53,14 @@ class ServeOptions:
         list[str] | None,
         _server("--api-key", help="Requests must bring one of these. Repeatable.", metavar="KEY"),
     ] = None
+    allowed_hosts: Annotated[
+        list[str] | None,
+        _server(
+            "--allowed-host",
+            metavar="NAME",
+            help="Clients may call the server so, beside --host and localhost. Repeatable.",
+        ),
+    ] = None
     served_model_names: Annotated[
         list[str] | None,
         _server(
@@ -67,6 +75,10 @@ class ServeOptions:
     ] = None
     request_timeout: Annotated[
         float | None, _server(help="Seconds after which an answer ends. Default: none.")
+    ] = None
+    min_priority: Annotated[
+        int | None,
+        _server(help="Most urgent priority that requests may ask for, lower is more. Default 0."),
     ] = None
     keep_alive: Annotated[
         float | None, _server(help="Seconds of silence between comments in a stream. Default 10.")

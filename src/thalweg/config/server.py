@@ -19,12 +19,17 @@ class ServerConfig:
     """0 takes any that is free."""
     api_keys: tuple[str, ...] = ()
     """Requests must bring one of these as a bearer token; none: everybody may ask."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names by which clients call the server, beside `host` and those of loopback. None given: any
+    name will do, unless `host` is a loopback address."""
     served_model_names: tuple[str, ...] = ()
     """Names that requests may ask for; none given: the name of the model's file or directory."""
     max_body_size: int = 8 << 20
     """Bytes of a request."""
     request_timeout: float | None = None
     """Seconds after which an answer ends where it is, unless its request says less."""
+    min_priority: int = 0
+    """The most urgent priority that requests may ask for; lower is more urgent."""
     keep_alive: float = 10.0
     """Seconds of silence in a stream after which a comment is sent."""
     drain_timeout: float = 60.0
@@ -48,6 +53,6 @@ class ServerConfig:
         if self.tool_format not in TOOL_FORMATS:
             allowed = ", ".join(TOOL_FORMATS)
             raise ConfigError(f"tool_format = {self.tool_format!r} is not available: use {allowed}")
-        for name in ("api_keys", "served_model_names", "cors_origins"):
+        for name in ("api_keys", "allowed_hosts", "served_model_names", "cors_origins"):
             if any(not text or not text.isascii() for text in getattr(self, name)):
                 raise ConfigError(f"{name} has an entry that is empty or not ASCII")

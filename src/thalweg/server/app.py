@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
-from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request  # noqa: TC002  FastAPI looks at it at run time
@@ -21,14 +19,14 @@ from thalweg.server import status_routes
 from thalweg.server.api_errors import ApiError, as_api_error
 from thalweg.server.chat import create_chat_completion
 from thalweg.server.completions import create_completion
-from thalweg.server.json_body import json_body
 from thalweg.server.metrics import Metrics
+from thalweg.server.openapi import described, document
 from thalweg.server.page_routes import add_page
 from thalweg.server.request_log import RequestLog
 from thalweg.server.schemas.chat_request import ChatRequest
 from thalweg.server.schemas.completion_request import CompletionRequest
 from thalweg.server.schemas.text_requests import DetokenizeRequest, TokenizeRequest
-from thalweg.server.security import ApiKeys
+from thalweg.server.security import ApiKeys, KnownHosts, is_loopback
 from thalweg.server.service import ModelFacts, Service
 from thalweg.server.sse import ClientGone
 from thalweg.server.tags import ALL_TAGS, tag_ids
@@ -50,6 +48,12 @@ BODIES: dict[str, tuple[Handler, type[BaseModel]]] = {
     "/v1/completions": (create_completion, CompletionRequest),
     "/tokenize": (tokenize, TokenizeRequest),
     "/detokenize": (detokenize, DetokenizeRequest),
+}
+JSON = "application/json"
+MEDIA_TYPES = {
+    "/v1/chat/completions": (JSON, "text/event-stream"),
+    "/v1/completions": (JSON, "text/event-stream"),
+    "/metrics": ("text/plain",),
 }
 PLAIN = {
     "/v1/models": status_routes.models,
@@ -92,7 +96,7 @@ def build_app(loaded: LoadedEngine, config: ServerConfig, *, name: str) -> FastA
         redirect_slashes=False,
     )
     for path, (handler, body) in BODIES.items():
-        _add(app, "POST", path, handler, json_body(body))
+        _add(app, "POST", path, handler, body=body)
     for path, plain in PLAIN.items():
         _add(app, "GET", path, plain)
     _add(app, "POST", "/v1/requests/{call_id}/cancel", status_routes.cancel)
@@ -109,12 +113,20 @@ def build_app(loaded: LoadedEngine, config: ServerConfig, *, name: str) -> FastA
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type"],
         )
-    app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # FastAPI's own way
+    if config.allowed_hosts or is_loopback(config.host):
+        app.add_middleware(KnownHosts, names=(config.host, *config.allowed_hosts))
+    bodies = [body for _, body in BODIES.values()]
+    app.openapi = lambda: document(app, bodies)  # type: ignore[method-assign]  # FastAPI's own way
     return app
 
 
 def _add(
-    app: FastAPI, method: str, path: str, handler: Handler, extra: dict[str, Any] | None = None
+    app: FastAPI,
+    method: str,
+    path: str,
+    handler: Handler,
+    *,
+    body: type[BaseModel] | None = None,
 ) -> None:
     async def endpoint(request: Request) -> Response:
         return await handler(request.app.state.service, request)
@@ -125,8 +137,8 @@ def _add(
         methods=[method],
         name=handler.__name__,
         description=handler.__doc__ or "",
-        openapi_extra=extra,
         response_class=Response,
+        **described(path, body, MEDIA_TYPES.get(path, (JSON,))),
     )
 
 
@@ -156,18 +168,3 @@ async def _confess(request: Request, error: Exception) -> Response:
     """A fault of ours; starlette raises it again for the log once this is sent."""
     logging.getLogger("thalweg.server").error("a request failed", exc_info=error)
     return ApiError(500, "the server has failed to answer this request").response()
-
-
-def _document(app: FastAPI) -> dict[str, Any]:
-    if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes
-        )
-        bodies = [(body, "validation") for _, body in BODIES.values()]
-        _, schemas = models_json_schema(
-            bodies,  # type: ignore[arg-type]  # lists are invariant
-            ref_template="#/components/schemas/{model}",
-        )
-        document.setdefault("components", {}).setdefault("schemas", {}).update(schemas["$defs"])
-        app.openapi_schema = document
-    return app.openapi_schema

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,12 +19,14 @@ from thalweg.server.sse import DONE, event
 from thalweg.server.usage import timings, usage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator
 
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from thalweg.engine.outputs import RequestOutput
     from thalweg.server.chat_choice import ChatChoice, ChoicePiece
+    from thalweg.server.chat_plan import ChatPlan
     from thalweg.server.service import Service
 
 
@@ -35,13 +36,14 @@ async def create_chat_completion(service: Service, request: Request) -> Response
     plan = await asyncio.to_thread(plan_chat, service, body, call_id)
     choices = [plan.choice() for _ in range(plan.admitted.request.params.n)]
     generation = await Generation.start(service, call_id, [plan.admitted], labels=body.labels())
-    return await respond(request, _Call(service, body, generation, choices), stream=body.stream)
+    return await respond(request, _Call(service, body, plan, generation, choices))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Call:
     service: Service
     body: ChatRequest
+    plan: ChatPlan
     generation: Generation
     choices: list[ChatChoice]
 
@@ -49,12 +51,10 @@ class _Call:
         async for _, delta in self.generation.pieces():
             self.choices[delta.index].push(delta)
             self._stop_early()
-        for _ in self._ends():
-            pass
         outputs = self.generation.outputs
         view = LogprobsView(self.service.loaded.tokenizer)
         return {
-            **self._head("chat.completion"),
+            **self.head(is_chunk=False),
             "choices": [
                 {
                     "index": index,
@@ -64,13 +64,12 @@ class _Call:
                 }
                 for index, choice in enumerate(self.choices)
             ],
-            "usage": usage(outputs),
-            "timings": timings(outputs[0]),
+            **self._tail(outputs[0]),
         }
 
     async def events(self) -> AsyncGenerator[bytes]:
         """The role of every answer first, the usage last if it was asked for."""
-        head = self._head("chat.completion.chunk")
+        head = self.head(is_chunk=True)
         if self.body.wants_usage:
             head["usage"] = None
         try:
@@ -82,11 +81,8 @@ class _Call:
                 if piece.delta or piece.finish_reason or (self.body.logprobs and piece.tokens):
                     yield event({**head, "choices": [self._chunk(delta.index, piece)]})
                 self._stop_early()
-            for index, piece in self._ends():
-                yield event({**head, "choices": [self._chunk(index, piece)]})
             if self.body.wants_usage:
-                outputs = self.generation.outputs
-                tail = {"usage": usage(outputs), "timings": timings(outputs[0])}
+                tail = self._tail(self.generation.outputs[0])
                 yield event({**head, "choices": [], **tail})
         except ThalwegError as error:
             yield event(as_api_error(error).body())
@@ -96,18 +92,20 @@ class _Call:
         if all(choice.is_over for choice in self.choices):
             self.generation.cancel()
 
-    def _ends(self) -> Iterator[tuple[int, ChoicePiece]]:
-        """Of answers that were cancelled and had no last piece."""
-        for output in self.generation.outputs:
-            for answer in output.outputs:
-                if self.choices[answer.index].finish_reason is None:
-                    yield answer.index, self.choices[answer.index].end(answer.finish_reason)
+    def _tail(self, output: RequestOutput) -> dict[str, Any]:
+        counts = usage([output])
+        if self.plan.thinks:
+            thought = sum(
+                self.plan.num_reasoning_tokens(answer.token_ids) for answer in output.outputs
+            )
+            counts["completion_tokens_details"] = {"reasoning_tokens": thought}
+        return {"usage": counts, "timings": timings(output)}
 
-    def _head(self, kind: str) -> dict[str, Any]:
+    def head(self, *, is_chunk: bool) -> dict[str, Any]:
         return {
             "id": self.generation.call_id,
-            "object": kind,
-            "created": int(time.time()),
+            "object": "chat.completion.chunk" if is_chunk else "chat.completion",
+            "created": self.generation.created,
             "model": self.body.model,
         }
 

@@ -48,12 +48,6 @@ class ChatChoice:
         self.tokens += tokens
         return ChoicePiece(self._take(pieces), tokens, self.finish_reason)
 
-    def end(self, reason: FinishReason) -> ChoicePiece:
-        """For an answer that was ended between two of its tokens."""
-        pieces = [self.parser.flush()]
-        self.finish_reason = self._reason(reason)
-        return ChoicePiece(self._take(pieces), (), self.finish_reason)
-
     def message(self) -> dict[str, Any]:
         content = "".join(self._content)
         message: dict[str, Any] = {

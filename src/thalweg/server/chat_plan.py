@@ -10,17 +10,19 @@ from thalweg.server.api_errors import ApiError, invalid
 from thalweg.server.chat_choice import ChatChoice
 from thalweg.server.chat_tools import chat_tools
 from thalweg.server.forms import Thinking, constraints
-from thalweg.server.reasoning import ReasoningSplitter
+from thalweg.server.reasoning import ReasoningSplitter, num_reasoning_tokens
 from thalweg.server.service import Settings
 from thalweg.server.tags import CALL_CLOSE, CALL_OPEN, THINK_CLOSE, THINK_OPEN, tag_ids
 from thalweg.text import encode_chat
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from thalweg.engine.admission import Admitted
     from thalweg.server.chat_tools import Tools
     from thalweg.server.schemas.chat_request import ChatRequest
     from thalweg.server.service import Service
-    from thalweg.text import ChatPrompt
+    from thalweg.text import ChatPrompt, Tokenizer
 
 RESERVED = ("messages", "tools", "add_generation_prompt", "documents", "enable_thinking")
 
@@ -28,9 +30,14 @@ RESERVED = ("messages", "tools", "add_generation_prompt", "documents", "enable_t
 @dataclass(frozen=True, slots=True, eq=False)
 class ChatPlan:
     admitted: Admitted
+    tokenizer: Tokenizer
     thinks: bool
     begins_inside: bool
     tools: Tools | None
+
+    def num_reasoning_tokens(self, token_ids: Sequence[int]) -> int:
+        """Of an answer's."""
+        return num_reasoning_tokens(self.tokenizer, token_ids, begins_inside=self.begins_inside)
 
     def choice(self) -> ChatChoice:
         """A fresh one, for one of the answers."""
@@ -50,13 +57,15 @@ def plan_chat(service: Service, body: ChatRequest, call_id: str) -> ChatPlan:
     if tools is not None:
         tags += [CALL_OPEN, CALL_CLOSE]
     settings = Settings(
+        field="messages",
         params=body.sampling(max_tokens=_max_tokens(body), logprobs=_logprobs(body)),
-        options=body.options(service.config.request_timeout),
+        options=body.options(service.config),
         kept_special=tag_ids(service.loaded.tokenizer, tags),
         constraints=constraints(service, body, tools=tools, thinking=thinking),
     )
     return ChatPlan(
         service.admit(call_id, prompt, settings),
+        service.loaded.tokenizer,
         thinks=service.model.thinks,
         begins_inside=thinking is Thinking.BEGUN,
         tools=tools,
@@ -108,7 +117,7 @@ def _template_options(service: Service, body: ChatRequest) -> dict[str, Any]:
 def _max_tokens(body: ChatRequest) -> int | None:
     given = {body.max_tokens, body.max_completion_tokens} - {None}
     if len(given) > 1:
-        raise invalid("max_tokens", "max_completion_tokens is another number")
+        raise invalid("max_completion_tokens", "max_tokens is another number")
     return given.pop() if given else None
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from thalweg.server.api_errors import invalid
-from thalweg.server.schemas.chat_request import NamedTool
+from thalweg.server.schemas.chat_request import AllowedToolChoice, NamedTool
 from thalweg.server.tool_parsers import CallParser, ToolFormat, call_parser
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ class Tools:
     """Those whose arguments must keep to the schema."""
     max_calls: int | None
     must_call: bool
+    is_subset: bool
+    """The prompt has others, too, which may not be called."""
 
     def parser(self) -> CallParser:
         return call_parser(self.form, self.functions, max_calls=self.max_calls)
@@ -46,15 +48,21 @@ def chat_tools(service: Service, body: ChatRequest) -> Tools | None:
     if len(functions) < len(body.tools):
         raise invalid("tools", "two functions have the same name")
     named = isinstance(body.tool_choice, NamedTool)
-    if isinstance(body.tool_choice, NamedTool):
-        name = body.tool_choice.function.name
-        if name not in functions:
-            raise invalid("tool_choice", f"there is no function {name!r:.80}")
-        functions = {name: functions[name]}
+    match body.tool_choice:
+        case NamedTool():
+            allowed, must_call = [body.tool_choice], True
+        case AllowedToolChoice(allowed_tools=subset):
+            allowed, must_call = subset.tools, subset.mode == "required"
+        case choice:
+            allowed, must_call = [], choice == "required"
+    for tool in allowed:
+        if tool.function.name not in functions:
+            raise invalid("tool_choice", f"there is no function {tool.function.name!r:.80}")
     return Tools(
         form,
-        functions,
+        {each.function.name: functions[each.function.name] for each in allowed} or functions,
         strict=frozenset(t.function.name for t in body.tools if t.function.strict),
         max_calls=1 if named or body.parallel_tool_calls is False else None,
-        must_call=named or body.tool_choice == "required",
+        must_call=must_call,
+        is_subset=bool(allowed),
     )

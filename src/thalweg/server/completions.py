@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -36,7 +35,7 @@ async def create_completion(service: Service, request: Request) -> Response:
     call_id = f"cmpl-{uuid.uuid4().hex}"
     admitted = await asyncio.to_thread(_admit, service, body, call_id)
     generation = await Generation.start(service, call_id, admitted, labels=body.labels())
-    return await respond(request, _Call(service, body, generation, admitted), stream=body.stream)
+    return await respond(request, _Call(service, body, generation, admitted))
 
 
 def _admit(service: Service, body: CompletionRequest, call_id: str) -> list[Admitted]:
@@ -51,12 +50,13 @@ def _admit(service: Service, body: CompletionRequest, call_id: str) -> list[Admi
     if body.echo and body.logprobs is not None and body.stream:
         raise invalid("stream", "logprobs of an echo are not streamed")
     settings = Settings(
-        body.sampling(
+        field="prompt",
+        params=body.sampling(
             max_tokens=num_tokens,
             logprobs=body.logprobs,
             prompt_logprobs=body.logprobs if body.echo else None,
         ),
-        body.options(service.config.request_timeout),
+        options=body.options(service.config),
     )
     if len(prompts) == 1:
         return [service.admit(call_id, prompts[0], settings)]
@@ -90,14 +90,13 @@ class _Call:
             for place, output in enumerate(outputs)
             for answer in output.outputs
         ]
-        return {**self._head(), "choices": choices, **self._tail(outputs)}
+        return {**self.head(is_chunk=False), "choices": choices, **self._tail(outputs)}
 
     async def events(self) -> AsyncGenerator[bytes]:
-        head = self._head()
+        head = self.head(is_chunk=True)
         if self.body.wants_usage:
             head["usage"] = None
         n = self.admitted[0].request.params.n
-        ended: set[int] = set()
         lengths: dict[int, int] = {}
         try:
             if self.body.echo:
@@ -109,18 +108,11 @@ class _Call:
                 index = place * n + delta.index
                 chunk = self._chunk(index, delta, lengths.get(index, 0))
                 lengths[index] = lengths.get(index, 0) + len(delta.text)
-                if delta.finish_reason is not None:
-                    ended.add(index)
                 if chunk["text"] or chunk["logprobs"] or chunk["finish_reason"]:
                     yield event({**head, "choices": [chunk]})
-            outputs = self.generation.outputs
-            for place, output in enumerate(outputs):
-                for answer in output.outputs:
-                    if (index := place * n + answer.index) not in ended:
-                        chunk = _chunk(index, "", finish_reason=answer.finish_reason)
-                        yield event({**head, "choices": [chunk]})
             if self.body.wants_usage:
-                yield event({**head, "choices": [], **self._tail(outputs)})
+                tail = self._tail(self.generation.outputs)
+                yield event({**head, "choices": [], **tail})
         except ThalwegError as error:
             yield event(as_api_error(error).body())
         yield DONE
@@ -165,11 +157,12 @@ class _Call:
         ids = self.admitted[place].request.prompt
         return self.service.loaded.tokenizer.decode(ids, skip_special=False)
 
-    def _head(self) -> dict[str, Any]:
+    def head(self, *, is_chunk: bool) -> dict[str, Any]:
+        """The same for both."""
         return {
             "id": self.generation.call_id,
             "object": "text_completion",
-            "created": int(time.time()),
+            "created": self.generation.created,
             "model": self.body.model,
         }
 

@@ -48,8 +48,10 @@ def constraints(
     rules, side = _answer_rules(body, tools)
     forms: list[Constraint | None] = [None] * count
     if rules:
+        is_tools = tools is not None and (tools.must_call or body.response_format is None)
+        asker = "tools" if is_tools else "response_format"
         if body.ignore_eos or body.min_tokens:
-            raise invalid("response_format", "ignore_eos and min_tokens would break the form")
+            raise invalid(asker, "ignore_eos and min_tokens would break the form")
         lark = f"%llguidance {{}}\n{_THINKING[thinking]}\n{rules}"
         if thinking is not Thinking.NEVER:
             lark += _THOUGHT
@@ -57,8 +59,7 @@ def constraints(
         try:
             forms = [*service.grammars.compile(grammar, max(1, min(count, 128)))]
         except RequestError as error:
-            name = "tools" if tools is not None and tools.must_call else "response_format"
-            raise invalid(name, str(error)) from error
+            raise invalid(asker, str(error)) from error
     budget = body.reasoning_budget
     if budget is not None:
         if not service.model.thinks:
@@ -79,7 +80,7 @@ def _answer_rules(body: ChatRequest, tools: Tools | None) -> tuple[str, list[dic
     text, side = ("", []) if form is None else _format_rules(form)
     if tools is None:
         return (f"answer: {text}", side) if text else ("", [])
-    if not (tools.must_call or text or tools.strict):
+    if not (tools.must_call or tools.is_subset or text or tools.strict):
         return "", []
     calls = call_rules(tools)
     if tools.must_call:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from thalweg.engine.outputs import Progress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -21,6 +24,7 @@ class Generation:
 
     def __init__(self, service: Service, call_id: str) -> None:
         self.call_id = call_id
+        self.created = int(time.time())
         self._service = service
         self._streams: list[RequestStream] = []
 
@@ -57,6 +61,18 @@ class Generation:
     def outputs(self) -> list[RequestOutput]:
         """Once `pieces` has ended."""
         return [stream.output for stream in self._streams if stream.output is not None]
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far its prompts are; None once all answers have begun."""
+        engine = self._service.engine
+        found = [engine.progress(stream.request_id) for stream in self._streams]
+        begun = [each for each in found if each is not None]
+        if not begun:
+            return None
+        return Progress(
+            sum(each.num_computed for each in begun), sum(each.num_prompt for each in begun)
+        )
 
     async def pieces(self) -> AsyncIterator[tuple[int, Delta]]:
         """(which request, a piece of it), of all of them as they come. Raises what one fails

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
+from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from thalweg.server.api_errors import ApiError
+from thalweg.server.api_errors import ApiError, invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from starlette.requests import Request
 
 Body = TypeVar("Body", bound=BaseModel)
 MAX_DEPTH = 64
 """Of lists and objects in one another: more than any schema needs, less than recursion fears."""
+LARGE = 100_000
+"""Bytes of a body that is read beside the event loop rather than in it."""
 
 
 async def read_json(request: Request, kind: type[Body], max_size: int) -> Body:
@@ -25,8 +30,14 @@ async def read_json(request: Request, kind: type[Body], max_size: int) -> Body:
     if media_type != "application/json":  # what a foreign page may send without being asked
         raise ApiError(415, f"content-type = {media_type!r:.80}: application/json is needed")
     data = await _read(request, max_size)
+    if len(data) < LARGE:
+        return _parse(data, kind)
+    return await asyncio.to_thread(_parse, data, kind)
+
+
+def _parse(data: bytes, kind: type[Body]) -> Body:
     try:
-        value = json.loads(data.decode("utf-8"), parse_constant=_no_constant)
+        value = json.loads(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ApiError(400, f"the body is not UTF-8: byte {error.start}") from None
     except RecursionError:
@@ -35,20 +46,11 @@ async def read_json(request: Request, kind: type[Body], max_size: int) -> Body:
         raise ApiError(400, f"the body is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise ApiError(400, f"the body is a {type(value).__name__}, not a JSON object")
-    if _depth(value) > MAX_DEPTH:
-        raise ApiError(400, f"the body is nested more than {MAX_DEPTH} levels deep")
+    _refuse_odd(value)
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise _first_problem(error.errors(include_url=False)[0]) from None
-
-
-def json_body(kind: type[BaseModel]) -> dict[str, Any]:
-    """What the OpenAPI document says of it, as `openapi_extra`."""
-    reference = {"$ref": f"#/components/schemas/{kind.__name__}"}
-    return {
-        "requestBody": {"required": True, "content": {"application/json": {"schema": reference}}}
-    }
+        raise _as_api_error(_first_problem(error.errors(include_url=False))) from None
 
 
 async def _read(request: Request, max_size: int) -> bytes:
@@ -64,24 +66,60 @@ async def _read(request: Request, max_size: int) -> bytes:
     return bytes(data)
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON value")
+def _refuse_odd(body: dict[str, Any]) -> None:
+    """Raises an `ApiError` that names what Python's JSON lets through and nothing here expects."""
+    level: list[tuple[str, Any]] = [("", body)]
+    for _ in range(MAX_DEPTH + 1):
+        inner: list[tuple[str, Any]] = []
+        for name, value in level:
+            if isinstance(value, (dict, list)):
+                inner += _parts(name, value)
+            elif isinstance(value, float) and not isfinite(value):
+                raise invalid(name, f"{value} is not a number that JSON has")
+            elif isinstance(value, str) and not _is_text(value):
+                raise invalid(name, "half of a surrogate pair is not text")
+        if not inner:
+            return
+        level = inner
+    name = level[0][0]
+    raise invalid(re.split(r"[.\[]", name)[0], f"it is nested more than {MAX_DEPTH} levels deep")
 
 
-def _depth(value: Any) -> int:
-    depth, level = 0, [value]
-    while level and depth <= MAX_DEPTH:
-        depth += 1
-        inner = [each.values() if isinstance(each, dict) else each for each in level]
-        level = [each for part in inner for each in part if isinstance(each, (dict, list))]
-    return depth
+def _parts(name: str, value: dict[str, Any] | list[Any]) -> list[tuple[str, Any]]:
+    """All but integers, of which there may be many and none is odd."""
+    if isinstance(value, list):
+        return [(f"{name}[{i}]", v) for i, v in enumerate(value) if type(v) is not int]
+    if not all(map(_is_text, value)):
+        raise invalid(name, "half of a surrogate pair is not text")
+    return [(f"{name}.{key}".lstrip("."), v) for key, v in value.items() if type(v) is not int]
 
 
-def _first_problem(problem: Mapping[str, Any]) -> ApiError:
+def _is_text(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _first_problem(problems: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Of the first field that has one; where a value may have several types, with the one that the
+    value comes closest to."""
+    field = problems[0]["loc"][:1]
+    return max((each for each in problems if each["loc"][:1] == field), key=lambda e: len(e["loc"]))
+
+
+def _as_api_error(problem: Mapping[str, Any]) -> ApiError:
     location = problem["loc"]
-    fields = [part for part in location if not _names_a_type(part)]
-    name = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in fields).lstrip(".")
-    if problem["type"] == "extra_forbidden":
+    is_unknown = problem["type"] == "extra_forbidden"
+    last = [location[-1]] if is_unknown else []
+    fields = [part for part in location[: -1 if is_unknown else None] if not _names_a_type(part)]
+    name = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in [*fields, *last]).lstrip(
+        "."
+    )
+    if is_unknown:
         return ApiError(400, f"{name}: unknown field", name, "unknown_parameter")
     given = "" if problem["type"] == "missing" else f" = {problem['input']!r:.80}"
     return ApiError(400, f"{name}{given}: {problem['msg']}", name or None)

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from thalweg.server.tags import THINK_CLOSE, THINK_OPEN, num_ambiguous
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from thalweg.text import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +82,17 @@ class ReasoningSplitter:
         sure = text[: len(text) - num_ambiguous(text, THINK_CLOSE)].rstrip()
         self._held = text[len(sure) :]
         return sure, ""
+
+
+def num_reasoning_tokens(
+    tokenizer: Tokenizer, answer: Sequence[int], *, begins_inside: bool
+) -> int:
+    """Tokens of an answer up to and with the end of its thinking part."""
+    pieces = [tokenizer.token_bytes(i) if i < tokenizer.vocab_size else b"" for i in answer]
+    text = b"".join(pieces)
+    if not (begins_inside or text.lstrip().startswith(THINK_OPEN.encode())):
+        return 0
+    before, close, _ = text.partition(THINK_CLOSE.encode())
+    ends = accumulate(map(len, pieces))
+    end = len(before) + len(close)
+    return sum(1 for each in ends if each <= end) if close else len(pieces)

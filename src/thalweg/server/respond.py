@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fastapi.responses import JSONResponse
 
-from thalweg.server.sse import EventStream, while_connected
+from thalweg.server.sse import EventStream, Silence, comment, event, while_connected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from thalweg.server.generation import Generation
+    from thalweg.server.schemas.fields import GenerationFields
     from thalweg.server.service import Service
+
+PROGRESS_SECONDS = 0.5
+"""Between two reports of a prompt's progress."""
 
 
 class Call(Protocol):
@@ -27,19 +31,25 @@ class Call(Protocol):
     @property
     def generation(self) -> Generation: ...
 
+    @property
+    def body(self) -> GenerationFields: ...
+
+    def head(self, *, is_chunk: bool) -> dict[str, Any]:
+        """What all answers of it begin with."""
+
     async def whole(self) -> dict[str, Any]: ...
 
     def events(self) -> AsyncGenerator[bytes]: ...
 
 
-async def respond(request: Request, call: Call, *, stream: bool | None) -> Response:
+async def respond(request: Request, call: Call) -> Response:
     """Whatever happens meanwhile, nothing of the call is left in the engine."""
     generation = call.generation
     headers = {"X-Request-Id": generation.call_id}
-    if stream:
+    if call.body.stream:
         return EventStream(
             call.events(),
-            keep_alive=call.service.config.keep_alive,
+            silence=_silence(call),
             on_close=generation.cancel,
             headers=headers,
         )
@@ -47,3 +57,22 @@ async def respond(request: Request, call: Call, *, stream: bool | None) -> Respo
         return JSONResponse(await while_connected(request.receive, call.whole()), headers=headers)
     finally:
         generation.cancel()
+
+
+def _silence(call: Call) -> Silence:
+    """A comment, with the progress of a long prompt; as an event, and sooner, if that was asked
+    for."""
+    seconds = call.service.config.keep_alive
+    wants_events = call.body.wants_progress
+
+    def filler() -> bytes:
+        progress = call.generation.progress
+        if progress is None:
+            return comment("keep-alive")
+        done, total = progress.num_computed, progress.num_prompt
+        if not wants_events:
+            return comment(f"{done} of {total} prompt tokens")
+        counts = {"computed_tokens": done, "prompt_tokens": total}
+        return event({**call.head(is_chunk=True), "choices": [], "prompt_progress": counts})
+
+    return Silence(min(seconds, PROGRESS_SECONDS) if wants_events else seconds, filler)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from thalweg.engine.admission import admit_prompt
-from thalweg.errors import QueueFull
-from thalweg.server.api_errors import ApiError
+from thalweg.errors import QueueFull, RequestError
+from thalweg.server.api_errors import ApiError, invalid
 from thalweg.server.tags import THINK_OPEN
 from thalweg.server.tool_parsers import ToolFormat, tool_format_of
 from thalweg.text.template_features import TemplateFeatures
@@ -36,6 +36,8 @@ RECENT = 50
 class Settings:
     """How a prompt is to be answered."""
 
+    field: str
+    """The request's, that has the prompt."""
     params: SamplingParams
     options: RequestOptions
     kept_special: frozenset[int] = frozenset()
@@ -97,17 +99,22 @@ class Service:
             self.log.failed(stream.request_id, stream.error, labels)
 
     def admit(self, request_id: str, prompt: Prompt, settings: Settings) -> Admitted:
-        """Raises `RequestError` if the prompt is not allowed."""
-        return admit_prompt(
-            request_id,
-            prompt,
-            settings.params,
-            limits=self.loaded.limits,
-            tokenizer=self.loaded.tokenizer,
-            options=settings.options,
-            kept_special=settings.kept_special,
-            constraints=settings.constraints,
-        )
+        """Raises `ApiError` if the prompt is not allowed, and `RequestError`."""
+        try:
+            return admit_prompt(
+                request_id,
+                prompt,
+                settings.params,
+                limits=self.loaded.limits,
+                tokenizer=self.loaded.tokenizer,
+                options=settings.options,
+                kept_special=settings.kept_special,
+                constraints=settings.constraints,
+            )
+        except RequestError as error:
+            if "the prompt" in str(error):
+                raise invalid(settings.field, str(error)) from error
+            raise
 
     def check_model(self, name: str) -> None:
         if name not in self.model.names:

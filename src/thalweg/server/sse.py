@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.responses import Response
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DONE = b"data: [DONE]\n\n"
-KEEP_ALIVE = b": keep-alive\n\n"
 
 
 class ClientGone(Exception):
@@ -43,9 +43,21 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.wait({working, leaving})
 
 
+def comment(text: str) -> bytes:
+    """What clients pass over."""
+    return f": {text}\n\n".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """What is sent when there are no events for so many seconds."""
+
+    seconds: float
+    filler: Callable[[], bytes]
+
+
 class EventStream(Response):
-    """Sends events as they come, a comment when there are none for a while; `on_close` is called
-    whatever happens."""
+    """Sends events as they come; `on_close` is called whatever happens."""
 
     media_type = "text/event-stream"
 
@@ -53,14 +65,14 @@ class EventStream(Response):
         self,
         events: AsyncGenerator[bytes],
         *,
-        keep_alive: float,
+        silence: Silence,
         on_close: Callable[[], object],
         headers: dict[str, str],
     ) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"} | headers)
         del self.headers["content-length"]
         self._events = events
-        self._keep_alive = keep_alive
+        self._silence = silence
         self._on_close = on_close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,19 +87,19 @@ class EventStream(Response):
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
         async with aclosing(self._events) as events:
-            async for chunk in _with_keep_alive(events, self._keep_alive):
+            async for chunk in _without_silence(events, self._silence):
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _with_keep_alive(events: AsyncIterator[bytes], seconds: float) -> AsyncIterator[bytes]:
+async def _without_silence(events: AsyncIterator[bytes], silence: Silence) -> AsyncIterator[bytes]:
     coming: asyncio.Future[bytes | None] | None = None
     try:
         while True:
             coming = coming or asyncio.ensure_future(_next(events))
-            done, _ = await asyncio.wait({coming}, timeout=seconds)
+            done, _ = await asyncio.wait({coming}, timeout=silence.seconds)
             if not done:
-                yield KEEP_ALIVE
+                yield silence.filler()
                 continue
             chunk, coming = coming.result(), None
             if chunk is None:

@@ -38,8 +38,9 @@ def _ids(service: Service, body: TokenizeRequest) -> list[int]:
     if (body.prompt is None) == (body.messages is None):
         raise ApiError(400, "prompt or messages: one of them is needed", "prompt")
     if body.prompt is not None:
-        if body.tools or body.chat_template_kwargs:
-            raise invalid("tools", "a prompt has no tools and no template")
+        for name in ("tools", "chat_template_kwargs"):
+            if getattr(body, name):
+                raise invalid(name, "it goes with messages, not with a prompt")
         return service.loaded.tokenizer.encode(body.prompt, parse_special=body.parse_special)
     if service.loaded.template is None:
         raise RequestError("this model has no chat template")

@@ -11,14 +11,33 @@ from thalweg.server.schemas.fields import GenerationFields, Role, Strict, only
 ONLY_TEXT = "text is all there is"
 
 
-class Message(Strict):
-    """What the parts of a conversation may be; the text layer checks the parts themselves."""
+class TextPart(Strict):
+    type: Literal["text"]
+    text: str
+    prompt_cache_breakpoint: Annotated[
+        dict[str, Any] | None, only(why="the cache finds what is alike itself")
+    ] = None
 
+
+class CalledFunction(Strict):
+    name: str
+    arguments: str | dict[str, Any] | None = None
+    """JSON text, or what it says."""
+
+
+class ToolCall(Strict):
+    type: Literal["function"] = "function"
+    function: CalledFunction
+    id: str | None = None
+    index: int | None = None
+
+
+class Message(Strict):
     role: Role
-    content: str | list[dict[str, Any]] | None = None
+    content: str | list[TextPart] | None = None
     name: str | None = None
     tool_call_id: str | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: list[ToolCall] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: Annotated[str | None, only(why="models here do not write refusals apart")] = None
@@ -48,6 +67,16 @@ class NamedTool(Strict):
     function: NamedFunction
 
 
+class AllowedTools(Strict):
+    mode: Literal["auto", "required"]
+    tools: list[NamedTool] = Field(min_length=1)
+
+
+class AllowedToolChoice(Strict):
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
 class JsonSchema(Strict):
     name: str
     description: str | None = None
@@ -66,12 +95,12 @@ class ResponseFormat(Strict):
 
 class ChatRequest(GenerationFields):
     messages: list[Message] = Field(min_length=1)
-    max_completion_tokens: int | None = None
+    max_completion_tokens: int | None = Field(None, ge=1)
     max_tokens: int | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=100)
     tools: list[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedToolChoice | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
     enable_thinking: bool | None = None
@@ -91,6 +120,11 @@ class ChatRequest(GenerationFields):
     prompt_cache_retention: Annotated[
         str | None, only("in_memory", "in-memory", why="the cache is in memory")
     ] = None
+    prompt_cache_options: Annotated[
+        dict[str, Any] | None,
+        only({"mode": "implicit"}, why="the cache keeps what it has room for"),
+    ] = None
+    moderation: Annotated[dict[str, Any] | None, only(why="nothing is moderated")] = None
     audio: Annotated[dict[str, Any] | None, only(why=ONLY_TEXT)] = None
     prediction: Annotated[dict[str, Any] | None, only(why="drafts are the engine's own")] = None
     web_search_options: Annotated[dict[str, Any] | None, only(why="there is no web search")] = None

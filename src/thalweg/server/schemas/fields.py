@@ -6,12 +6,16 @@ the log, or is refused by name. Ranges are `SamplingParams`' own to check.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from thalweg.config import RequestOptions, SamplingParams
+from thalweg.server.api_errors import invalid
+
+if TYPE_CHECKING:
+    from thalweg.config.server import ServerConfig
 
 
 class Strict(BaseModel):
@@ -34,6 +38,8 @@ def only(*allowed: object, why: str) -> AfterValidator:
 
 class StreamOptions(Strict):
     include_usage: bool | None = None
+    include_progress: bool | None = None
+    """How far a long prompt is, as chunks without choices."""
     include_obfuscation: Annotated[bool | None, only(False, why="there is none")] = None
 
 
@@ -85,9 +91,14 @@ class GenerationFields(SamplingFields, Labels):
     timeout: float | None = None
     cache_salt: str | None = None
 
-    def options(self, most_seconds: float | None) -> RequestOptions:
-        """`most_seconds`: a timeout that holds in any case. Raises `RequestError`."""
-        times = [each for each in (self.timeout, most_seconds) if each is not None]
+    def options(self, config: ServerConfig) -> RequestOptions:
+        """Raises `ApiError` and `RequestError`."""
+        if self.stream_options is not None and not self.stream:
+            raise invalid("stream_options", "the answer is not streamed")
+        if self.priority is not None and self.priority < config.min_priority:
+            allowed = f"{self.priority} is more urgent than the {config.min_priority} allowed here"
+            raise invalid("priority", allowed)
+        times = [each for each in (self.timeout, config.request_timeout) if each is not None]
         given = {"priority": self.priority, "cache_salt": self.cache_salt}
         return RequestOptions(
             timeout=min(times, default=None),
@@ -97,6 +108,10 @@ class GenerationFields(SamplingFields, Labels):
     @property
     def wants_usage(self) -> bool:
         return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def wants_progress(self) -> bool:
+        return self.stream_options is not None and bool(self.stream_options.include_progress)
 
 
 def _token_id(key: str) -> int | str:
