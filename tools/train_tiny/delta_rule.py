@@ -20,7 +20,7 @@ CHUNK = 64
 
 
 # Compiled between bf16 products its gradient came out as NaN (torch 2.13).
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # torch says nothing of it
 def chunk_gated_delta_rule(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tensor:
     """Outputs o `[B, T, HV, V]` of the recurrence from a zero state.
 

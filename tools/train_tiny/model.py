@@ -267,6 +267,7 @@ class DraftLayer(nn.Module):
     def keys_values(self, joined: Tensor) -> tuple[Tensor, Tensor]:
         """What a chained draft step sees of this one."""
         layer = self.layers[0]
+        assert isinstance(layer, AttentionLayer)
         return layer.self_attn.keys_values(layer.input_layernorm(joined))
 
 
