@@ -83,8 +83,8 @@ MUTANTS = [
     Mutant(
         "blocks of rejected drafts leak",
         MANAGER,
-        "        for block in seq.blocks[used:]:\n            self.blocks.release(block)\n",
-        "",
+        "            self.blocks.release(seq.blocks.pop())\n",
+        "            seq.blocks.pop()\n",
     ),
     Mutant(
         "blocks of rejected drafts stay with the sequence",
@@ -127,14 +127,14 @@ MUTANTS = [
     Mutant(
         "an abort frees the sequence's own slot",
         MANAGER,
-        "self._release_slots(set(r.store_slots) - {r.load_slot})",
-        "self._release_slots(set(r.store_slots))",
+        "[slot for slot in reversed(r.store_slots) if slot != r.load_slot]",
+        "[slot for slot in reversed(r.store_slots)]",
     ),
     Mutant(
         "an abort leaks its slots",
         MANAGER,
-        "        self._release_slots(set(r.store_slots) - {r.load_slot})\n",
-        "",
+        "[slot for slot in reversed(r.store_slots) if slot != r.load_slot]",
+        "()",
     ),
     Mutant(
         "a fork shares its part-filled block",
@@ -305,8 +305,8 @@ MUTANTS = [
     Mutant(
         "block tables are padded in front",
         BATCH,
-        "[*s.blocks, *[NULL] * (width - len(s.blocks))]",
-        "[*[NULL] * (width - len(s.blocks)), *s.blocks]",
+        "row[: len(seq.blocks)] = seq.blocks",
+        "row[len(row) - len(seq.blocks) :] = seq.blocks",
     ),
     Mutant(
         "states are stored in another order than tokens",

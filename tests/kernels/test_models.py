@@ -179,7 +179,9 @@ def test_chunks_that_cross_boundaries_of_states(block_size: int) -> None:
     for snap in kept:
         expected = world.oracle.states(snap.history)
         for layer, single in zip(world.storage.state, expected, strict=True):
-            assert all(same_bits(layer[name][snap.held.slot], single[name]) for name in layer)
+            assert all(
+                same_bits(layer[name][snap.held.slot], each) for name, each in single.items()
+            )
         num_known = len(snap.history)
         again = world.resume(snap)
         world.run(again, [*tokens, 5, 6][num_known : num_known + block_size + 2])

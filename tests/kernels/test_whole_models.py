@@ -95,8 +95,8 @@ def check_caches(
 ) -> None:
     """A sequence's state and all its KV rows are those of single tokens."""
     for layer, single in zip(storage.state, expected.states(history), strict=True):
-        for name, state in layer.items():
-            assert same_bits(state[slot], single[name])
+        for name, state in single.items():
+            assert same_bits(layer[name][slot], state)
     for p in range(len(history)):
         row = blocks[p // storage.block_size] * storage.block_size + p % storage.block_size
         node = expected.nodes[tuple(history[: p + 1])]

@@ -45,7 +45,7 @@ def test_a_prediction_layer_comes_on_request(small_tokenizer_dir: Path, tmp_path
     make_checkpoint.make_checkpoint(
         tmp_path / "model", TINY, tokenizer=small_tokenizer_dir, mtp=True
     )
-    with LLM(tmp_path / "model", threads=1) as llm:
+    with LLM(tmp_path / "model", threads=1, speculate="mtp") as llm:
         assert len(llm.loaded.model.mtp_layers) == 1
         assert not llm.loaded.report.skipped
 
