@@ -9,46 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from answer_forms import PERSON, TOOLS, check, schema
 from server_model import MODEL, Running
 
 if TYPE_CHECKING:
     import openai
 
-PERSON = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "maxLength": 8},
-        "age": {"type": "integer", "minimum": 0, "maximum": 150},
-        "kind": {"enum": ["river", "bed"]},
-    },
-    "required": ["name", "age", "kind"],
-    "additionalProperties": False,
-}
-PLACE = {
-    "type": "object",
-    "properties": {"kind": {"enum": ["bed", "river"]}},
-    "required": ["kind"],
-    "additionalProperties": False,
-}
-TOOLS = [
-    {
-        "type": "function",
-        "function": {"name": name, "parameters": PLACE, "strict": True},
-    }
-    for name in ("first", "second")
-]
 OPTIONS: dict[str, Any] = {"max_tokens": 300, "temperature": 1}
 NO_THINKING = {"enable_thinking": False, **OPTIONS}
-
-
-def schema(value: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "json_schema", "json_schema": {"name": "x", "schema": value, "strict": True}}
-
-
-def check(text: str) -> None:
-    value = json.loads(text)
-    assert value.keys() == {"name", "age", "kind"}
-    assert 0 <= value["age"] <= 150 and value["kind"] in ("river", "bed")
 
 
 def whole(server: Running, **options: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import openai
@@ -124,13 +125,14 @@ def test_echo_scores_a_prompt(client: openai.OpenAI, expected: LLM) -> None:
 def test_several_stops_end_the_answer_before_the_first(
     client: openai.OpenAI, expected: LLM
 ) -> None:
-    """A1."""
+    """A1, A18."""
     full = expected.generate("the river", SamplingParams(seed=3, max_tokens=40))[0].text
     stops = [full[20:23], full[12:16]]
     end = min(full.index(stop) for stop in stops)
-    for stream in (False, True):
+    given: list[Any] = ["the river", expected.tokenizer.encode("the river")]
+    for stream, prompt in product((False, True), given):
         answer: Any = client.completions.create(
-            model=MODEL, prompt="the river", stop=stops, seed=3, max_tokens=40, stream=stream
+            model=MODEL, prompt=prompt, stop=stops, seed=3, max_tokens=40, stream=stream
         )
         text = "".join(chunk.choices[0].text for chunk in (answer if stream else [answer]))
         assert text == full[:end]
