@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--requests", type=int, default=16)
     parser.add_argument("--prompt", type=int, default=32)
-    parser.add_argument("--new", type=int, default=32)
+    parser.add_argument("--new", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     flags = {"--threads": args.threads, "--max-num-seqs": args.clients, "--cache-memory": "256MiB"}
