@@ -59,8 +59,8 @@ class ScoringRow:
 class Pending:
     """What is to be made before anyone reads the caches, in this order."""
 
-    folds: tuple[Fold, ...]
-    copies: tuple[BlockCopy, ...]
+    folds: tuple[Fold, ...] = ()
+    copies: tuple[BlockCopy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -326,25 +326,18 @@ class Scheduler:
                     )
                     logits_rows.append(offset + sample.num_wanted - 1 + n)
             offset += count
-        folds: tuple[Fold, ...] = ()
-        copies: tuple[BlockCopy, ...] = ()
+        pending = Pending()
         moves: tuple[Move, ...] = ()
         if rows:  # else nobody would make them
-            folds, copies, moves = (
-                tuple(self._folds),
-                tuple(self._copies),
-                tuple(self._places.moves),
-            )
-            self._folds.clear()
-            self._copies.clear()
+            pending, moves = self.take_pending(), tuple(self._places.moves)
             self._places.moves.clear()
         return StepPlan(
             tuple(rows),
             tuple(logits_rows),
             tuple(sampling),
             tuple(scoring),
-            folds=folds,
-            copies=copies,
+            folds=pending.folds,
+            copies=pending.copies,
             moves=moves,
             load=load,
         )
