@@ -79,8 +79,8 @@ class PrefixCache:
         self._caches = caches
         self._nodes: dict[bytes, Node] = {}
         self._clock = count(1)
-        self._leaves = _LeastRecent()
-        self._snapshots = _LeastRecent()
+        self._leaves = _Ranked()
+        self._snapshots = _Ranked()
         self._siblings = Siblings()
         self._ghosts: OrderedDict[bytes, None] = OrderedDict()
         """Keys of blocks that were given up lately."""
@@ -129,8 +129,7 @@ class PrefixCache:
         if known:
             node = match.nodes[known - 1]
             node.num_resumed += 1
-            node.worth = Worth.PROVEN
-            self._snapshots.push(node, self._age + node.worth)
+            self._value(node, Worth.PROVEN)
         if match.nodes:
             self._leaves.push(match.nodes[-1], now)
         return seq
@@ -165,10 +164,8 @@ class PrefixCache:
             node.slot = self._caches.slots.share(snapshot.slot)
             node.num_pending = snapshot.num_pending
             node.has_lost_snapshot = False
-            node.worth = worth
             self.num_snapshots += 1
-        node.worth = max(node.worth, worth)
-        self._snapshots.push(node, self._age + node.worth)
+        self._value(node, worth)
         self._caches.drop(snapshot)
 
     def withdraw_snapshot(self, key: bytes) -> None:
@@ -217,8 +214,13 @@ class PrefixCache:
             self._drop_snapshot(node)
             self._caches.blocks.release(node.block)
         self._nodes.clear()
-        self._leaves, self._snapshots = _LeastRecent(), _LeastRecent()
+        self._leaves, self._snapshots = _Ranked(), _Ranked()
         self._siblings = Siblings()
+
+    def _value(self, node: Node, worth: Worth) -> None:
+        """A snapshot is used, or new: from now on it is worth at least so much."""
+        node.worth = max(node.worth, worth)
+        self._snapshots.push(node, self._age + node.worth)
 
     def _lose_snapshot(self, node: Node, rank: int) -> None:
         self._age = max(self._age, rank)
@@ -228,7 +230,7 @@ class PrefixCache:
     def _drop_snapshot(self, node: Node) -> None:
         if node.slot != NULL:
             self._caches.slots.release(node.slot)
-            node.slot, node.num_resumed = NULL, 0
+            node.slot, node.num_resumed, node.worth = NULL, 0, Worth.SPARE
             self.num_snapshots -= 1
 
     def _remove(self, node: Node) -> None:
@@ -245,7 +247,7 @@ class PrefixCache:
                 self._leaves.push(parent, parent.last_used)
 
 
-class _LeastRecent:
+class _Ranked:
     """Nodes by rank, and of the same rank by when they got it: a heap in which only a node's
     latest entry counts."""
 
