@@ -15,7 +15,7 @@ from thalweg.ids import NULL, SKIP
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +114,14 @@ class ReplayIndex:
             store_slots += s.store_slots
         lens = [s.num_pending + len(s.token_ids) for s in seqs]
 
-        def tensor(values: Sequence[int], dtype: torch.dtype = torch.int64) -> Tensor:
-            return torch.tensor(values, dtype=dtype, device=device)
-
         return cls(
-            tensor(pending),
-            tensor(pending_at),
-            tensor(new_at),
-            tensor(logged),
-            tensor(logged_at),
-            cu_seqlens=tensor(list(accumulate(lens, initial=0)), torch.int32),
-            store_slots=tensor(store_slots, torch.int32),
+            _tensor(pending, np.int64, device),
+            _tensor(pending_at, np.int64, device),
+            _tensor(new_at, np.int64, device),
+            _tensor(logged, np.int64, device),
+            _tensor(logged_at, np.int64, device),
+            cu_seqlens=_tensor(list(accumulate(lens, initial=0)), np.int32, device),
+            store_slots=_tensor(store_slots, np.int32, device),
             max_query_len=max(lens, default=0),
         )
 
@@ -218,8 +215,7 @@ class ForwardBatch:
             row[: len(seq.blocks)] = seq.blocks
 
         def int32(values: Sequence[int] | NDArray[np.int32]) -> Tensor:
-            # By numpy: torch takes ten times as long to look at a list.
-            return torch.from_numpy(np.asarray(values, np.int32)).to(device)
+            return _tensor(values, np.int32, device)
 
         rope_positions = int32(positions)
         return cls(
@@ -231,9 +227,7 @@ class ForwardBatch:
             logits_rows=int32(logits_rows),
             paged=PagedIndex(
                 int32(table),
-                torch.from_numpy(
-                    np.asarray([r for s in seqs for r in _cache_rows(s, block_size)], np.int64)
-                ).to(device),
+                _tensor([r for s in seqs for r in _cache_rows(s, block_size)], np.int64, device),
             ),
             state=StateIndex(
                 int32([s.load_slot for s in seqs]),
@@ -253,6 +247,13 @@ class ForwardBatch:
                 num_logged=sum(s.num_logged for s in seqs),
             ),
         )
+
+
+def _tensor(
+    values: Sequence[int] | NDArray[np.int32], dtype: DTypeLike, device: str | torch.device
+) -> Tensor:
+    """By numpy: torch takes ten times as long to look at a list."""
+    return torch.from_numpy(np.asarray(values, dtype)).to(device)
 
 
 def _cache_rows(seq: SequenceInput, block_size: int) -> list[int]:
