@@ -12,11 +12,9 @@ from thalweg.server.tool_parsers import CallParser, ToolFormat, call_parser, too
 from thalweg.text.template_features import TemplateFeatures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from thalweg.engine.loading import LoadedEngine
-    from thalweg.server.tool_parsers import CallDelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +59,6 @@ def read_tools(path: Path, loaded: LoadedEngine) -> Tools:
             '{"type": "function", "function": {"name": ..., "parameters": {...}}}'
         )
     return Tools(tuple(found), form)
-
-
-def joined(deltas: Iterable[CallDelta]) -> list[Call]:
-    """The calls of an answer from their pieces."""
-    names: list[str] = []
-    arguments: list[list[str]] = []
-    for delta in deltas:
-        if delta.name is not None:
-            names.append(delta.name)
-            arguments.append([])
-        arguments[delta.index].append(delta.arguments)
-    return [Call(name, "".join(pieces)) for name, pieces in zip(names, arguments, strict=True)]
 
 
 def _is_tool(value: object) -> bool:

@@ -8,16 +8,17 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from thalweg.cli.chat_tools import joined
+from thalweg.cli.chat_tools import Call
 from thalweg.errors import RequestError
+from thalweg.server.answer_parser import AnswerParser
+from thalweg.server.chat_choice import ChatChoice
 
 if TYPE_CHECKING:
     from typing import Any
 
     from thalweg import LLM, SamplingParams
-    from thalweg.cli.chat_tools import Call, Tools
-    from thalweg.engine.outputs import FinishReason
-    from thalweg.server.tool_parsers import CallDelta
+    from thalweg.cli.chat_tools import Tools
+    from thalweg.engine.outputs import Delta, FinishReason
     from thalweg.text import ChatPrompt
 
 
@@ -111,12 +112,11 @@ class Conversation:
                     turn.first_token = turn.first_token or turn.last_token
                     turn.answer_tokens += len(delta.tokens)
                     turn.finish_reason = delta.finish_reason or turn.finish_reason
-                    yield said.push(delta.text)
-                yield said.flush()
+                    yield said.push(delta)
         finally:
             if turn.answer_tokens:
                 self.calls, self._results = said.calls(), []
-                self.messages += [*news, said.message(self.calls)]
+                self.messages += [*news, said.message()]
                 self.turns.append(turn)
 
 
@@ -125,41 +125,24 @@ def _nothing() -> Generator[str]:
 
 
 class _Said:
-    """An answer as it grows."""
+    """An answer as it grows. One that ends within a call has none: it stays as it was said."""
 
     def __init__(self, tools: Tools | None) -> None:
-        self._parser = None if tools is None else tools.parser()
+        parser = AnswerParser(None, None if tools is None else tools.parser())
+        self._choice = ChatChoice(parser, frozenset())
         self._text: list[str] = []
-        self._content: list[str] = []
-        self._deltas: list[CallDelta] = []
 
-    def push(self, text: str) -> str:
+    def push(self, delta: Delta) -> str:
         """-> what of it is no call"""
-        self._text.append(text)
-        if self._parser is not None:
-            split = self._parser.push(text)
-            self._deltas += split.calls
-            text = split.content
-        self._content.append(text)
-        return text
-
-    def flush(self) -> str:
-        rest = "" if self._parser is None else self._parser.flush().content
-        self._content.append(rest)
-        return rest
+        self._text.append(delta.text)
+        return str(self._choice.push(delta).delta.get("content", ""))
 
     def calls(self) -> list[Call]:
-        """None of an answer that ends within one."""
-        if self._parser is None or self._parser.has_broken_call:
+        if not self._choice.parser.ends_in_calls:
             return []
-        return joined(self._deltas)
+        return [Call(**each["function"]) for each in self._choice.message()["tool_calls"]]
 
-    def message(self, calls: list[Call]) -> dict[str, Any]:
-        if not calls:
-            return {"role": "assistant", "content": "".join(self._text)}
-        functions = [{"name": call.name, "arguments": call.arguments} for call in calls]
-        return {
-            "role": "assistant",
-            "content": "".join(self._content),
-            "tool_calls": [{"type": "function", "function": each} for each in functions],
-        }
+    def message(self) -> dict[str, Any]:
+        if self._choice.parser.ends_in_calls:
+            return self._choice.message()
+        return {"role": "assistant", "content": "".join(self._text)}
