@@ -142,9 +142,8 @@ void MoE::run(Address x, int64_t x_stride, int64_t rows, Address out) const {
   if (rows == 0) return;
   int64_t num_experts = static_cast<int64_t>(down_.size()), chosen = rows * top_k_;
   int64_t hidden = down_[0]->n(), width = down_[0]->k();
-  auto room = [](int64_t n) { return std::unique_ptr<float[]>(new float[n]); };
 
-  auto logits = room(chosen > rows * num_experts ? chosen : rows * num_experts);
+  Room logits(std::max(chosen, rows * num_experts));
   run_linear(*kernels_, *router_,
              {{}, nullptr, floats(x), x_stride, nullptr, rows, logits.get(), num_experts});
   std::vector<int32_t> experts(chosen), places(chosen), tokens(chosen);
@@ -202,7 +201,7 @@ void MoE::run(Address x, int64_t x_stride, int64_t rows, Address out) const {
     parallel(static_cast<int64_t>(work.size()),
              [&](int64_t i) { kernels_->linear(work[i].call, work[i].first, work[i].last); });
   };
-  auto gate_up = room(chosen * 2 * width), act = room(chosen * width), y = room(chosen * hidden);
+  Room gate_up(chosen * 2 * width), act(chosen * width), y(chosen * hidden);
   run_experts(gate_up_, floats(x), x_stride, rows, tokens.data(), gate_up.get());
   run_silu(*kernels_, {width, gate_up.get(), 2 * width, act.get()}, chosen);
   std::vector<int32_t> in_order(chosen);
@@ -211,10 +210,8 @@ void MoE::run(Address x, int64_t x_stride, int64_t rows, Address out) const {
 
   CombineCall combine{hidden,         top_k_,  y.get(), places.data(),
                       weights.data(), nullptr, nullptr, mutable_floats(out)};
-  std::unique_ptr<float[]> shared, shared_gate;
+  Room shared(shared_down_ ? rows * hidden : 0), shared_gate(shared_down_ ? rows : 0);
   if (shared_down_) {
-    shared = room(rows * hidden);
-    shared_gate = room(rows);
     run_mlp(*kernels_, *shared_gate_up_, *shared_down_,
             {{}, nullptr, floats(x), x_stride, nullptr, rows, shared.get(), hidden});
     run_linear(*kernels_, *shared_gate_,
