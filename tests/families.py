@@ -16,8 +16,7 @@ from torch import Tensor
 from any_blocks import SCALES
 from checkpoints import HYBRIDS, edit_config, write_config
 from gguf_files import random_blocks
-from harness import Tiny, random_weights
-from thalweg.layers.build import BuildContext
+from harness import Tiny, build_context, random_weights
 from thalweg.layers.weights import Weights
 from thalweg.models.decoder import Decoder
 from thalweg.models.headers import read_config
@@ -88,13 +87,6 @@ def build(model_type: str, kind: str, *, max_model_len: int = 576) -> Tiny:
     """On the compiled kernels of the level that is set."""
     config = family(model_type)
     weights = random_weights(config)
-    context = BuildContext(
-        KernelSelector("cpu"),
-        torch.float32,
-        "cpu",
-        norm=config.norm,
-        block_size=16,
-        max_model_len=max_model_len,
-    )
+    context = build_context(config, KernelSelector("cpu"), max_model_len=max_model_len)
     decoder = Decoder(config, Weights(lambda name: stored(name, weights[name], kind)), context)
     return Tiny(decoder, decoder.cache_specs, 16)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -117,8 +118,29 @@ def tiny(
     max_model_len: int = 512,
     kv_dtype: DType | None = None,
 ) -> Tiny:
-    build = BuildContext(
+    build = build_context(
+        config,
         KernelSelector(kernels),
+        dtype=dtype,
+        block_size=block_size,
+        max_model_len=max_model_len,
+        kv_dtype=kv_dtype,
+    )
+    return build_tiny(config, random_weights(config), build)
+
+
+def build_context(
+    config: ModelConfig,
+    kernels: KernelSelector,
+    *,
+    dtype: torch.dtype = torch.float32,
+    block_size: int = 16,
+    max_model_len: int = 512,
+    kv_dtype: DType | None = None,
+) -> BuildContext:
+    """How a model of this configuration is to be built."""
+    return BuildContext(
+        kernels,
         dtype,
         "cpu",
         norm=config.norm,
@@ -126,7 +148,6 @@ def tiny(
         max_model_len=max_model_len,
         kv_dtype=kv_dtype,
     )
-    return build_tiny(config, random_weights(config), build)
 
 
 def build_tiny(config: ModelConfig, weights: dict[str, Tensor], build: BuildContext) -> Tiny:
@@ -135,6 +156,11 @@ def build_tiny(config: ModelConfig, weights: dict[str, Tensor], build: BuildCont
     if config.mtp_layers:
         model = MTPModel(decoder, Weights(weights.__getitem__), build)
     return Tiny(model, model.cache_specs, build.block_size)
+
+
+needs_kernels = pytest.mark.skipif(
+    extension.reason(torch.float32) is not None, reason=extension.NOT_BUILT
+)
 
 
 def exact_kernels() -> list[str]:

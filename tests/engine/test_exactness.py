@@ -16,21 +16,18 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 
 from exactness import each_alone, pairwise, prompt, run, serving
+from harness import needs_kernels
 from serving import Result, Serving, Sizes, make_request
 from thalweg.config import SamplingParams
-from thalweg.ops import extension
 from thalweg.scheduler.reuse import ReusePolicy
 
 if TYPE_CHECKING:
     from thalweg.scheduler.request import Request
     from thalweg.text import Tokenizer
 
-pytestmark = pytest.mark.skipif(
-    extension.reason(torch.float32) is not None, reason="the extension is not built"
-)
+pytestmark = needs_kernels
 
 MODELS = ("hybrid", "moe", "trained")
 BUDGETS = (16, 64, 512)

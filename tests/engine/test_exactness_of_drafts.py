@@ -14,13 +14,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 
 from drafters import KnowsAnswers
 from exactness import CONFIGS, each_alone, pairwise, prompt, run, serving
+from harness import needs_kernels
 from serving import Drafting, Result, Serving, Sizes, make_request
 from thalweg.config import Rollback, SamplingParams
-from thalweg.ops import extension
 from thalweg.scheduler.reuse import ReusePolicy
 from thalweg.speculative.lookup import LookupDrafter
 
@@ -28,9 +27,7 @@ if TYPE_CHECKING:
     from thalweg.scheduler.request import Request
     from thalweg.text import Tokenizer
 
-pytestmark = pytest.mark.skipif(
-    extension.reason(torch.float32) is not None, reason="the extension is not built"
-)
+pytestmark = needs_kernels
 
 MODELS = (*CONFIGS, "trained")
 DRAFTERS = ("lookup 4", "guess 1", "guess 2", "guess 3", "guess 8")

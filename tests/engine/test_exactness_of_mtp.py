@@ -8,18 +8,16 @@ from typing import Any
 import pytest
 import torch
 
+from harness import needs_kernels
 from thalweg import LLM, SamplingParams
 from thalweg.config import Rollback
 from thalweg.models import default_model_path
-from thalweg.ops import extension
 from train_tiny.checkpoint import load_weights
 from train_tiny.mixture import measured
 from train_tiny.model import Rows
 from train_tiny.tasks import Split, draw
 
-pytestmark = pytest.mark.skipif(
-    extension.reason(torch.float32) is not None, reason="the extension is not built"
-)
+pytestmark = needs_kernels
 
 KINDS: tuple[dict[str, Any], ...] = (
     {"temperature": 0.0},

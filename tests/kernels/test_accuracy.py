@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from families import FLOATS, family, stored
-from harness import random_weights
+from harness import build_context, random_weights
 from thalweg.batch import ForwardBatch, SequenceInput
 from thalweg.ids import NULL, SKIP
-from thalweg.layers.build import BuildContext
 from thalweg.layers.weights import Weights
 from thalweg.memory.storage import CacheStorage
 from thalweg.models.decoder import Decoder
@@ -35,9 +34,7 @@ def logits(kind: str, kernels: str, dtype: torch.dtype) -> Tensor:
         name: weight * (48**-0.5 if name.endswith(OUTPUTS) else 1)
         for name, weight in random_weights(config).items()
     }
-    build = BuildContext(
-        KernelSelector(kernels), dtype, "cpu", norm=config.norm, block_size=16, max_model_len=64
-    )
+    build = build_context(config, KernelSelector(kernels), dtype=dtype, max_model_len=64)
     model = Decoder(config, Weights(lambda name: stored(name, weights[name], kind)), build)
     storage = CacheStorage(model.cache_specs, 6, 2, block_size=16)
     tokens = [7 * i * i % 512 for i in range(NUM_TOKENS)]

@@ -7,24 +7,35 @@ at a time from nothing, in other blocks and slots.
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
-from harness import MODELS, Tiny, build_tiny, exact_kernels, oracle, random_weights, same_bits, tiny
+from harness import (
+    MODELS,
+    Tiny,
+    build_context,
+    build_tiny,
+    exact_kernels,
+    oracle,
+    random_weights,
+    same_bits,
+    tiny,
+)
 from kernel_cases import CHUNKS, THREADS, chunks, whole_pass
 from programs import EXAMPLES, random_program, run_program
 from thalweg.batch import ForwardBatch, SequenceInput
 from thalweg.ids import NULL
-from thalweg.layers.build import BuildContext
 from thalweg.memory.spec import DType
 from thalweg.memory.storage import CacheStorage
 from thalweg.ops import extension
 from thalweg.ops.registry import KernelSelector
 from world import Part, World
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 each_model = pytest.mark.parametrize("name", MODELS)
 
@@ -36,9 +47,7 @@ def cpu(name: str, *, block_size: int = 16) -> Tiny:
 @each_model
 def test_every_op_of_a_pass_is_compiled(name: str) -> None:
     selector = KernelSelector()
-    build = BuildContext(
-        selector, torch.float32, "cpu", norm=MODELS[name].norm, block_size=16, max_model_len=512
-    )
+    build = build_context(MODELS[name], selector)
     build_tiny(MODELS[name], random_weights(MODELS[name]), build)
     assert {choice.kernel for choice in selector.plan().choices} == {"cpu"}
 
@@ -85,14 +94,7 @@ def test_threads_and_levels_change_nothing(name: str) -> None:
     expected = None
     for level in kernels.levels():
         kernels.set_level(level)
-        build = BuildContext(
-            KernelSelector("cpu"),
-            torch.float32,
-            "cpu",
-            norm=MODELS[name].norm,
-            block_size=16,
-            max_model_len=512,
-        )
+        build = build_context(MODELS[name], KernelSelector("cpu"))
         model = build_tiny(MODELS[name], random_weights(MODELS[name]), build)
         for threads in THREADS:
             kernels.set_num_threads(threads)
@@ -103,14 +105,7 @@ def test_threads_and_levels_change_nothing(name: str) -> None:
 
 @each_model
 def test_all_layers_at_once_are_their_parts_one_after_the_other(name: str) -> None:
-    build = BuildContext(
-        KernelSelector("cpu"),
-        torch.float32,
-        "cpu",
-        norm=MODELS[name].norm,
-        block_size=16,
-        max_model_len=512,
-    )
+    build = build_context(MODELS[name], KernelSelector("cpu"))
     model = build_tiny(MODELS[name], random_weights(MODELS[name]), build)
     at_once = whole_pass(model)
     assert model.decoder.at_once is not None
@@ -145,14 +140,7 @@ def rounded_weights(name: str, kind: str) -> dict[str, Tensor]:
 @pytest.mark.parametrize("name", ["hybrid", "hybrid-moe", "plain"])
 def test_every_weight_type(name: str, kind: str) -> None:
     config = MODELS[name]
-    build = BuildContext(
-        KernelSelector("cpu"),
-        torch.float32,
-        "cpu",
-        norm=config.norm,
-        block_size=16,
-        max_model_len=512,
-    )
+    build = build_context(config, KernelSelector("cpu"))
     weights = rounded_weights(name, kind)
     assert extension.packed(weights["embed_tokens.weight"]).format == kind
     model = build_tiny(config, weights, build)

@@ -16,6 +16,7 @@ from harness import (
     SMALL,
     TH,
     Tiny,
+    build_context,
     build_tiny,
     exact_kernels,
     oracle,
@@ -27,7 +28,6 @@ from op_cases import bind
 from thalweg.batch import ForwardBatch, SequenceInput
 from thalweg.config import AttentionConfig, Rollback
 from thalweg.ids import NULL, SKIP
-from thalweg.layers.build import BuildContext
 from thalweg.memory.storage import CacheStorage
 from thalweg.ops import sampling
 from thalweg.ops.registry import KernelSelector
@@ -266,13 +266,8 @@ def rounded_weights_model(config: ModelConfig, max_len: int) -> Tiny:
         name: w if name.endswith(("A_log", "dt_bias")) else w.bfloat16()
         for name, w in random_weights(config).items()
     }
-    build = BuildContext(
-        KernelSelector("torch"),
-        torch.float64,
-        "cpu",
-        norm=config.norm,
-        block_size=16,
-        max_model_len=max_len,
+    build = build_context(
+        config, KernelSelector("torch"), dtype=torch.float64, max_model_len=max_len
     )
     return build_tiny(config, weights, build)
 

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from checkpoints import edit_config, write_config
+from harness import needs_kernels
 from thalweg import LLM
 from thalweg.ops import extension
 
@@ -25,10 +26,6 @@ WIDER: dict[str, Any] = {
     "linear_num_value_heads": 8,
     "linear_value_head_dim": 32,
 }
-
-needs_kernels = pytest.mark.skipif(
-    extension.reason(torch.float32) is not None, reason="the extension is not built"
-)
 
 
 def wide_checkpoint(path: Path, model_type: str, tokenizer: Path) -> Path:
